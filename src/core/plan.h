@@ -1,0 +1,124 @@
+/* A plan as pure data: stages, their defines, arguments and sizes. No OpenCL, no handles: it prints,
+ * compares, and is tested without a device. src/api/run.c executes it.
+ *
+ * A stage is one kernel launch, or one matrix product by CLBlast. Its arguments name *operands*: a slot
+ * (whose memory the caller gives at enqueue time) and an element offset inside it. The kernel receives
+ * an operand as two arguments: the pointer, and a long element offset (slot's plus operand's).
+ */
+#ifndef CLATTN_CORE_PLAN_H
+#define CLATTN_CORE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <clattn/tensor.h>
+
+#include "base/caps.h"
+#include "base/error.h"
+
+enum {
+    CLATTN__MAX_STAGES = 12,
+    CLATTN__MAX_ARGS = 48,
+    CLATTN__MAX_DEFINES = 40,
+    CLATTN__MAX_SLOTS = 24,
+};
+
+/* Slots 0.. are the call's tensors. These stand for memory that is not a tensor of the call. */
+enum {
+    CLATTN__SLOT_NONE = -1,      /* NULL pointer, offset 0 */
+    CLATTN__SLOT_WORKSPACE = -2, /* offsets in elements of 4 bytes */
+    CLATTN__SLOT_RESIDENT = 256, /* + i: the layer's resident buffer i */
+};
+
+typedef struct clattn__operand {
+    int slot;
+    int64_t offset; /* elements */
+} clattn__operand;
+
+typedef enum clattn__arg_kind { CLATTN__ARG_OPERAND, CLATTN__ARG_LONG, CLATTN__ARG_INT, CLATTN__ARG_FLOAT } clattn__arg_kind;
+
+typedef struct clattn__arg {
+    clattn__arg_kind kind;
+    clattn__operand operand;
+    int64_t integer; /* LONG, INT */
+    float real;      /* FLOAT, passed bit by bit */
+} clattn__arg;
+
+typedef struct clattn__define {
+    const char *name; /* static */
+    int64_t value;
+} clattn__define;
+
+/* One row-major product C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast. */
+typedef struct clattn__product {
+    int64_t m, n, k, lda, ldb, ldc;
+    clattn__operand a, b, c;
+} clattn__product;
+
+typedef enum clattn__engine { CLATTN__ENGINE_KERNEL, CLATTN__ENGINE_CLBLAST } clattn__engine;
+
+typedef struct clattn__stage {
+    clattn__engine engine;
+    const char *file;   /* "dense" is cl/dense.cl; static */
+    const char *kernel; /* static */
+    clattn__define defines[CLATTN__MAX_DEFINES];
+    int define_count; /* sorted by name when the plan is finished */
+    clattn__arg args[CLATTN__MAX_ARGS];
+    int arg_count;
+    size_t global[3];
+    size_t local[3];
+    size_t local_bytes; /* local memory that the kernel declares */
+    clattn__product product;
+} clattn__stage;
+
+/* What a slot's tensor must look like at enqueue time. */
+typedef struct clattn__binding {
+    const char *name; /* for error sentences: "q", "lengths"; NULL = the plan does not use this slot */
+    bool optional;    /* may be absent at enqueue time (weights only) */
+    clattn_tensor layout; /* memory NULL */
+} clattn__binding;
+
+typedef struct clattn__plan {
+    clattn__stage stages[CLATTN__MAX_STAGES];
+    int stage_count;
+    clattn__binding bindings[CLATTN__MAX_SLOTS];
+    int slot_count;
+    uint64_t workspace_bytes; /* highest mark */
+    uint64_t workspace_used;  /* while building */
+    bool overflow;            /* a fixed array was too small: a defect, reported by clattn__plan_finish */
+} clattn__plan;
+
+/* ---- building ---- */
+
+void clattn__plan_init(clattn__plan *plan, int slot_count);
+
+/* Append a kernel stage. NULL never: when the array is full a scratch stage is returned and overflow set. */
+clattn__stage *clattn__plan_kernel(clattn__plan *plan, const char *file, const char *kernel);
+clattn__stage *clattn__plan_product(clattn__plan *plan, const clattn__product *product);
+
+/* Reserve workspace for count floats, aligned; and return to an earlier mark (plan->workspace_used). */
+clattn__operand clattn__plan_scratch(clattn__plan *plan, int64_t count);
+void clattn__plan_release(clattn__plan *plan, uint64_t mark);
+
+void clattn__plan_bind(clattn__plan *plan, int slot, const char *name, const clattn_tensor *layout, bool optional);
+
+void clattn__stage_define(clattn__plan *plan, clattn__stage *stage, const char *name, int64_t value);
+void clattn__stage_operand(clattn__plan *plan, clattn__stage *stage, clattn__operand operand);
+void clattn__stage_long(clattn__plan *plan, clattn__stage *stage, int64_t value);
+void clattn__stage_int(clattn__plan *plan, clattn__stage *stage, int32_t value);
+void clattn__stage_float(clattn__plan *plan, clattn__stage *stage, float value);
+
+/* Work-groups along each axis times work-items in a group (the group is groups × 1 × 1 shaped). */
+void clattn__stage_range(clattn__stage *stage, int64_t groups0, int64_t groups1, int64_t groups2, int64_t group_size);
+
+/* Sort defines, drop stages without work-items, and check every limit of the device: work-group,
+ * local memory, workspace against the largest allocation. Errors: UNSUPPORTED with both values. */
+clattn_status clattn__plan_finish(clattn__plan *plan, const clattn__caps *caps, clattn__error *error);
+
+/* ---- reading ---- */
+
+/* As clattn_plan_describe. */
+size_t clattn__plan_text(const clattn__plan *plan, char *text, size_t size);
+
+#endif
