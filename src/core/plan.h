@@ -15,6 +15,7 @@
 #include <clattn/tensor.h>
 
 #include "base/caps.h"
+#include "base/define.h"
 #include "base/error.h"
 
 enum {
@@ -44,11 +45,6 @@ typedef struct clattn__arg {
     int64_t integer; /* LONG, INT */
     float real;      /* FLOAT, passed bit by bit */
 } clattn__arg;
-
-typedef struct clattn__define {
-    const char *name; /* static */
-    int64_t value;
-} clattn__define;
 
 /* One row-major product C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast. */
 typedef struct clattn__product {
