@@ -1,0 +1,39 @@
+/* Checks of tensor layouts that every problem shares: each failure names the tensor and both values. */
+#ifndef CLATTN_CORE_LAYOUT_H
+#define CLATTN_CORE_LAYOUT_H
+
+#include <stdbool.h>
+
+#include <clattn/tensor.h>
+
+#include "base/error.h"
+
+enum { CLATTN__ANY_SIZE = -1 };
+
+/* A floating tensor (f32, f16, bf16; I32/I64 when type says so) of this rank and shape (ANY_SIZE accepts any extent ≥ 0),
+ * innermost stride 1, no negative stride. output: no stride 0 along an extent above 1. */
+typedef struct clattn__layout_rule {
+    const char *name;
+    int32_t rank;
+    int64_t shape[CLATTN_MAX_RANK];
+    bool output;
+    bool integer;     /* type must be integer_type */
+    clattn_type integer_type;
+} clattn__layout_rule;
+
+clattn_status clattn__layout_check(const clattn_tensor *tensor, const clattn__layout_rule *rule, clattn__error *error);
+
+bool clattn__layout_absent(const clattn_tensor *tensor);
+
+/* Elements from the first to one past the last that the layout reaches; 0 for an empty one. */
+uint64_t clattn__layout_extent(const clattn_tensor *tensor);
+
+bool clattn__layout_equal(const clattn_tensor *a, const clattn_tensor *b);
+
+/* "f32 [2, 3] strides [3, 1]" */
+void clattn__layout_text(const clattn_tensor *tensor, char *text, size_t size);
+
+/* value in minimum..maximum, else INVALID_ARGUMENT naming it. */
+clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum, clattn__error *error);
+
+#endif
