@@ -1,0 +1,21 @@
+/* Kernel sources: embedded in the library at build time (cl/embed.py), expanded to one text. */
+#ifndef CLATTN_RUNTIME_SOURCE_H
+#define CLATTN_RUNTIME_SOURCE_H
+
+#include "base/error.h"
+
+/* name  path below cl/: "dense.cl", "include/types.h" */
+typedef struct clattn__source {
+    const char *name; /* NULL ends the table */
+    const char *text;
+} clattn__source;
+
+extern const clattn__source clattn__sources[];
+
+/* The text of <file>.cl with every `#include "x.h"` (include/x.h) in place, each header once, whatever #if stands
+ * round it. #line markers keep the compiler's messages at the file and line that one edits.
+ * Where the environment names CLATTN_KERNEL_PATH=dir, dir/<file>.cl and dir/include/x.h are read instead.
+ * *text is malloc'ed. Errors: IO_FAILED with the path that is missing, OUT_OF_HOST_MEMORY. */
+clattn_status clattn__source_expand(const char *file, char **text, clattn__error *error);
+
+#endif
