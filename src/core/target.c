@@ -8,11 +8,12 @@ static const struct {
     uint32_t vector_width; /* smallest native width that this row serves */
     clattn__tile gemm, attention;
 } shapes[] = {
-    {CLATTN__CPU, 16, {1, 16, 8, 2, 64, 192}, {1, 16, 8, 2, 8, 512}},
-    {CLATTN__CPU, 8, {1, 8, 6, 2, 48, 192}, {1, 8, 6, 2, 12, 256}},
-    {CLATTN__CPU, 1, {1, 4, 4, 2, 32, 64}, {1, 4, 4, 2, 8, 128}},
-    {CLATTN__GPU, 1, {64, 4, 4, 1, 32, 32}, {64, 4, 4, 1, 32, 32}},
-    {CLATTN__OTHER_DEVICE, 1, {64, 4, 4, 1, 32, 32}, {64, 4, 4, 1, 32, 32}},
+    /*                    wg  vw tm tnv pw  bm  bn   kb      wg  vw tm tnv pw  bm  bn  kb */
+    {CLATTN__CPU, 16, {1, 16, 8, 2, 32, 64, 192, 256}, {1, 16, 8, 2, 32, 8, 512, 0}},
+    {CLATTN__CPU, 8, {1, 8, 6, 2, 16, 48, 192, 256}, {1, 8, 6, 2, 16, 12, 256, 0}},
+    {CLATTN__CPU, 1, {1, 4, 4, 2, 8, 32, 64, 256}, {1, 4, 4, 2, 8, 8, 128, 0}},
+    {CLATTN__GPU, 1, {64, 4, 4, 1, 32, 32, 64, 32}, {64, 4, 4, 1, 32, 32, 32, 0}},
+    {CLATTN__OTHER_DEVICE, 1, {64, 4, 4, 1, 32, 32, 64, 32}, {64, 4, 4, 1, 32, 32, 32, 0}},
 };
 
 void clattn__target_choose(const clattn__caps *caps, clattn_gemm wanted, clattn__target *target) {

@@ -9,25 +9,34 @@
 /* Shape of a tile kernel, in the words of cl/include/tile.h:
  * wg   work-items of a group (1 = CPU: no barriers, shared memory is private memory)
  * vw   floats in a vector          tm   rows of a micro-tile
- * tnv  vectors across a micro-tile (tn = tnv * vw floats: the width of a packed panel)
- * bm   rows of a group's block     bn   columns of a group's block, a multiple of tn */
+ * tnv  vectors across a micro-tile, tn = tnv * vw floats
+ * pw   columns of a packed panel, a multiple of tn; the same for every kernel of a device
+ * bm   rows of a group's block, a multiple of tm
+ * bn   columns of a group's block, a multiple of pw
+ * kb   depth of a staged block (gemm only) */
 typedef struct clattn__tile {
-    int wg, vw, tm, tnv, bm, bn;
+    int wg, vw, tm, tnv, pw, bm, bn, kb;
 } clattn__tile;
 
 typedef struct clattn__target {
     clattn__caps caps;
     clattn_gemm engine;      /* CLBLAST or TILE, never AUTO */
-    clattn__tile gemm;       /* linear layers; bn = columns of a work-group */
-    clattn__tile attention;  /* cores that multiply tiles; same vw and tnv as gemm, so one panel width */
+    clattn__tile gemm;       /* linear layers */
+    clattn__tile attention;  /* cores that multiply tiles */
 } clattn__target;
 
 /* Choose engine and shapes for a device from the table in target.c. */
 void clattn__target_choose(const clattn__caps *caps, clattn_gemm wanted, clattn__target *target);
 
-/* Floats across one packed panel. */
-static inline int64_t clattn__panel_width(const clattn__target *target) {
-    return (int64_t)target->attention.vw * target->attention.tnv;
+/* Columns of one packed panel. */
+static inline int64_t clattn__panel_width(const clattn__target *target) { return target->gemm.pw; }
+
+/* Floats of a value row as kernels want it packed: head_size rounded up to whole micro-tiles. */
+static inline int64_t clattn__padded_row(const clattn__target *target, int64_t head_size) {
+    const int64_t tn = (int64_t)target->attention.tnv * target->attention.vw;
+    return (head_size + tn - 1) / tn * tn;
 }
+
+static inline int64_t clattn__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 #endif
