@@ -33,7 +33,7 @@ clattn_tensor clattn_tensor_make(cl_mem memory, clattn_type type, int32_t rank, 
     for (int32_t i = rank - 1; i >= 0; --i) {
         tensor.shape[i] = shape[i];
         tensor.stride[i] = (int64_t)stride;
-        stride *= (uint64_t)shape[i];
+        stride *= shape[i] > 0 ? (uint64_t)shape[i] : 1; /* a stride of 0 would mean broadcast */
     }
     return tensor;
 }
