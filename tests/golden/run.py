@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Run the stored golden cases through the command line and compare. Standard library only; prints TAP.
+
+  run.py CLATTN [GROUP...]     all groups, or those named, enabled or not
+
+A group that enabled.txt does not list is reported as skipped, case by case, unless it is named.
+"""
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
+sys.dont_write_bytecode = True
+import npy  # noqa: E402
+
+LIMIT = 2e-5  # largest error over the largest magnitude of the answer
+SECONDS = 120
+
+
+def enabled_groups():
+    with open(os.path.join(HERE, "enabled.txt"), encoding="ascii") as f:
+        return {line.strip() for line in f if line.strip() and not line.startswith("#")}
+
+
+def cases():
+    for group in sorted(os.listdir(HERE)):
+        folder = os.path.join(HERE, group)
+        if os.path.isdir(folder):
+            for name in sorted(os.listdir(folder)):
+                if os.path.exists(os.path.join(folder, name, "args.txt")):
+                    yield group, name
+
+
+def run(clattn, folder, output):
+    """None, or why the case failed."""
+    with open(os.path.join(folder, "args.txt"), encoding="ascii") as f:
+        command = [clattn, *shlex.split(f.read()), "--output", output]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {SECONDS} s"
+    if done.returncode:
+        return f"exit status {done.returncode}: {done.stderr.strip()[-2000:]}"
+    error, magnitude = npy.compare(output, os.path.join(folder, "y.npy"))
+    relative = error / max(magnitude, npy.SMALLEST_MAGNITUDE)
+    return None if relative <= LIMIT else f"relative error {relative:.1e}"
+
+
+def main():
+    if len(sys.argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    clattn, named = os.path.abspath(sys.argv[1]), set(sys.argv[2:])
+    enabled, todo = named or enabled_groups(), list(cases())
+    unknown = enabled - {group for group, _ in todo}
+    if unknown:
+        print(f"no such group: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    passed = failed = skipped = 0
+    print(f"1..{len(todo)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        os.environ.setdefault("CLATTN_CACHE_DIR", os.path.join(temporary, "cache"))
+        for number, (group, name) in enumerate(todo, 1):
+            title = f"{number} - {group}/{name}"
+            if group not in enabled:
+                skipped += 1
+                print(f"ok {title} # SKIP group not enabled yet")
+                continue
+            why = run(clattn, os.path.join(HERE, group, name), os.path.join(temporary, f"{number}.npy"))
+            passed, failed = passed + (why is None), failed + (why is not None)
+            print(f"{'not ok' if why else 'ok'} {title}", flush=True)
+            for line in (why or "").splitlines():
+                print(f"# {line}")
+    print(f"# {passed} passed, {failed} failed, {skipped} skipped")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
