@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-/* Where entries live: option; where that is NULL CLATTN_CACHE_DIR, else $XDG_CACHE_HOME/clattn, else $HOME/.cache/clattn.
- * *folder is malloc'ed, or NULL when an empty text or no variable at all turns the cache off.
+/* Where entries live: option; where that is NULL CLATTN_CACHE_DIR, else $XDG_CACHE_HOME/clattn, else
+ * $HOME/.cache/clattn. *folder is malloc'ed, or NULL when an empty text or no variable at all turns the cache off.
  * Errors: OUT_OF_HOST_MEMORY. */
 clattn_status clattn__cache_folder(const char *option, char **folder, clattn__error *error);
 
@@ -20,7 +20,7 @@ bool clattn__cache_read(const char *folder, const clattn__hash *key, unsigned ch
                         const char **reason);
 
 /* Write or replace an entry; makes the folder. */
-clattn_status clattn__cache_write(const char *folder, const clattn__hash *key, const unsigned char *binary,
-                                  size_t size, clattn__error *error);
+clattn_status clattn__cache_write(const char *folder, const clattn__hash *key, const unsigned char *binary, size_t size,
+                                  clattn__error *error);
 
 #endif

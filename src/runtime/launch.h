@@ -29,7 +29,7 @@ void clattn__launch_float(clattn__launch *launch, float value);
 /* event may be NULL. Errors: OpenCL's codes, with kernel, argument and work sizes in the sentence;
  * CL_INVALID_KERNEL_ARGS when the number of arguments is not the kernel's. */
 clattn_status clattn__launch_end(clattn__launch *launch, cl_command_queue queue, const size_t global[3],
-                                 const size_t local[3], cl_uint wait_count, const cl_event *wait_list,
-                                 cl_event *event, clattn__error *error);
+                                 const size_t local[3], cl_uint wait_count, const cl_event *wait_list, cl_event *event,
+                                 clattn__error *error);
 
 #endif
