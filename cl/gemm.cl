@@ -1,6 +1,7 @@
 // Linear layers: Y = act(X W^T + b) for up to three weight matrices of one shape (sections) at once.
 //
 //   gemm_pack      packs one section's W [out, in] into panels of PW output columns, its bias behind all panels
+//   gemm_keep      the same for an engine that wants W as it is: sections * [out, in], then the same biases
 //   gemm_linear    a work-group owns BM rows of one batch entry and BN / PW panels, sections one after another
 //   gemm_epilogue  the same end for a product that another engine has computed: a work-group owns BM rows, BN columns
 //
@@ -18,18 +19,35 @@
 #define TILES (ROW_TILES * COLUMN_TILES)
 #define TILES_EACH CEIL_DIV(TILES, WG)
 
+inline void pack_bias(__global float *to, __global const float *bias, const long bias_offset, const long first,
+                      const long out) {
+    for (int j = 0; j < PW; j++)
+        to[j] = bias && first + j < out ? bias[bias_offset + first + j] : 0.0f;
+}
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 gemm_pack(__global const float *w, const long w_offset, __global const float *bias, const long bias_offset,
           __global float *packed, const long packed_offset, const long in, const long out, const long section,
           const long sections) {
-    const long panel = get_global_id(0), panels = CEIL_DIV(out, PW), first = panel * PW;
-    __global float *to = packed + packed_offset + (section * panels + panel) * in * PW;
+    const long panels = CEIL_DIV(out, PW), panel = section * panels + get_global_id(0);
+    const long first = get_global_id(0) * PW;
+    __global float *to = packed + packed_offset;
     for (long k = 0; k < in; k++)
         for (int j = 0; j < PW; j++)
-            to[k * PW + j] = first + j < out ? w[w_offset + (first + j) * in + k] : 0.0f;
-    to = packed + packed_offset + sections * panels * in * PW + (section * panels + panel) * PW;
-    for (int j = 0; j < PW; j++)
-        to[j] = bias && first + j < out ? bias[bias_offset + first + j] : 0.0f;
+            to[(panel * in + k) * PW + j] = first + j < out ? w[w_offset + (first + j) * in + k] : 0.0f;
+    pack_bias(to + (sections * panels * in + panel) * PW, bias, bias_offset, first, out);
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
+gemm_keep(__global const float *w, const long w_offset, __global const float *bias, const long bias_offset,
+          __global float *packed, const long packed_offset, const long in, const long out, const long section,
+          const long sections) {
+    const long panels = CEIL_DIV(out, PW), panel = section * panels + get_global_id(0);
+    const long first = get_global_id(0) * PW, last = min(first + PW, out);
+    __global float *to = packed + packed_offset;
+    for (long i = first * in; i < last * in; i++)
+        to[section * out * in + i] = w[w_offset + i];
+    pack_bias(to + sections * out * in + panel * PW, bias, bias_offset, first, out);
 }
 
 // BM rows of X from column k0, KB columns, zero past the matrix, so that the product needs no edges.

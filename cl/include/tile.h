@@ -86,6 +86,18 @@ inline void tile_fma_visible(V c[TM][TNV], SHARED const float *a, const int lda,
     }
 }
 
+// Lane numbers, and a choice by lane (condition: a VI, true where all bits are set; an int when VW is 1).
+#if VW == 16
+#define LANES ((VI)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+#elif VW == 8
+#define LANES ((VI)(0, 1, 2, 3, 4, 5, 6, 7))
+#elif VW == 4
+#define LANES ((VI)(0, 1, 2, 3))
+#else
+#define LANES 0
+#endif
+#define SELECT(no, yes, condition) ((condition) ? (yes) : (no))
+
 inline float vmax(V x) {
 #if VW == 16
     const float8 a = fmax(x.lo, x.hi);

@@ -112,7 +112,7 @@ static void sort_defines(clattn__stage *stage) {
 
 static bool has_work(const clattn__stage *stage) {
     if (stage->engine == CLATTN__ENGINE_CLBLAST)
-        return stage->product.m > 0 && stage->product.n > 0;
+        return stage->product.batch > 0 && stage->product.m > 0 && stage->product.n > 0;
     return stage->global[0] > 0 && stage->global[1] > 0 && stage->global[2] > 0;
 }
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <clattn/tensor.h>
+#include <clattn/plan.h>
 
 #include "base/caps.h"
 #include "base/define.h"
@@ -46,9 +46,9 @@ typedef struct clattn__arg {
     float real;      /* FLOAT, passed bit by bit */
 } clattn__arg;
 
-/* One row-major product C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast. */
+/* batch row-major products C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast; B is the same for all. */
 typedef struct clattn__product {
-    int64_t m, n, k, lda, ldb, ldc;
+    int64_t batch, m, n, k, lda, ldb, ldc, a_stride, c_stride;
     clattn__operand a, b, c;
 } clattn__product;
 

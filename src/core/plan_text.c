@@ -5,7 +5,7 @@
 #include "core/plan.h"
 
 static void product_text(clattn__text *text, const clattn__product *p) {
-    clattn__text_add(text, "clblast m=%" PRId64 " n=%" PRId64 " k=%" PRId64 "\n", p->m, p->n, p->k);
+    clattn__text_add(text, "clblast batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 "\n", p->batch, p->m, p->n, p->k);
 }
 
 static void kernel_text(clattn__text *text, const clattn__stage *stage) {

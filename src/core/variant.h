@@ -45,12 +45,14 @@ typedef struct clattn__variant {
     void (*defaults)(void *desc);
     /* Read off a checkpoint what only it tells (memory rows, kernel sizes). May be NULL. */
     void (*infer)(void *desc, const clattn_weight_info *checkpoint, size_t count);
-    /* Validate the description and plan the packing of its weights. */
+    /* Validate the description and plan the packing of its weights; inits load->plan with one slot a weight. */
     clattn_status (*load)(const void *desc, const clattn__target *target, clattn__load *load, clattn__error *error);
-    /* Plan the forward pass; bindings are clattn_layer_slot's. */
+    /* Append the forward pass to a plan that is initialised and bound to clattn_layer_slot's tensors. Batch and
+     * length are at least 1 and the type is valid. */
     clattn_status (*forward)(const void *desc, const clattn_layer_shape *shape, const clattn__target *target,
                              clattn__plan *plan, clattn__error *error);
-    /* Plan the core on the caller's own tensors (the problem struct of <name>.h). NULL: no core yet. */
+    /* Validate a problem (the struct of <name>.h), init and bind the plan, append the core on the caller's own
+     * tensors. NULL: no core of its own. */
     clattn_status (*core)(const void *problem, const clattn__target *target, clattn__plan *plan,
                           clattn__error *error);
 } clattn__variant;

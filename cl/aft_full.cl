@@ -1,0 +1,231 @@
+// aft, mode full: y_i = sigmoid(q_i) * sum_j e^(k_j + w_ij) v_j / sum_j e^(k_j + w_ij), as products of tiles.
+//
+// For a block of keys, top = the block's largest k of each channel, a_i = the row's largest visible w:
+//
+//        E [BM, BN] = e^(w_ij - a_i)          panel [BN, 2 VW] = e^(k_j - top) | e^(k_j - top) v_j
+//        i  +------------+                          one panel a vector of channels, packed by aft_pack
+//           |   shared   |  x panels  =  sum | mean of the block, to be merged with e^(a_i + top)
+//           +------------+
+//
+// E is made once for a work-group's WG*CV vectors of channels. Sums are merged over key blocks as softmax states.
+// a_i + top may lie far above every k_j + w_ij: then all products underflow. A sum below TINY is found out at the
+// end and that row and vector is done again, exactly, term by term (`exact`).
+//
+//   aft_pack       key block, vector: panel and tops
+//   aft_transpose  factor f [n, rank] as rows [rank, columns], so that w_i. = u_i F is made of whole vectors
+//   aft_full       query block, vectors: y
+//
+// Padding is never read; its rows of y are 0; a future key's NaN stays out of earlier rows. q and y may share memory.
+// Local memory (WG > 1): BM * (BN + 1) floats. Private: 3 BM CV vectors, and E when WG is 1.
+// Defines: see include/aft.h (NV is 1, TB the rows of a key block = BN); tile.h with TNV 2; BM a multiple of TM,
+// BN a multiple of VW, CV vectors of a work-item; GATE, CAUSAL, FACTORS 0|1.
+#include "aft.h"
+#include "tile.h"
+
+#if !defined(GATE) || !defined(CAUSAL) || !defined(FACTORS) || !defined(BM) || !defined(BN) || !defined(CV)
+#error "GATE, CAUSAL, FACTORS, BM, BN, CV: see aft_full.cl"
+#endif
+#if TNV != 2 || NV != 1
+#error "TNV is 2: sum and mean; NV is 1"
+#endif
+
+#define TINY 1e-25f
+
+// A CPU walks one panel; neighbouring GPU work-items read neighbouring panels' equal rows.
+#if WG == 1
+#define PANEL_STEP(vectors) ((long)TN)
+#define PANEL(vectors, vector) ((vector) * (long)(BN * TN))
+#else
+#define PANEL_STEP(vectors) ((vectors) * (long)TN)
+#define PANEL(vectors, vector) ((vector) * (long)TN)
+#endif
+
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+aft_pack(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
+         const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset, const long x_batch,
+         const long x_row, const long x_group, __global float *panels, const long panels_offset, __global float *tops,
+         const long tops_offset, __global const int *lengths, const long lengths_offset, const long n,
+         const int width, const int strips, const int vectors) {
+    if (get_global_id(0) >= vectors) return;
+    const strip s = strip_here(width, strips);
+    const int lanes = strip_lanes(s, 0);
+    const long block = get_group_id(1), b = get_group_id(2), place = b * get_num_groups(1) + block;
+    const long begin = block * BN, end = min(begin + BN, tokens_of(lengths, lengths_offset, b, n));
+    const long ki = k_offset + b * k_batch + s.group * k_group + s.c;
+    const long xi = x_offset + b * x_batch + s.group * x_group + s.c;
+    V top = (V)(NOTHING);
+    for (long j = begin; j < end; j++) top = fmax(top, load_lanes(k, ki + j * k_row, lanes));
+    RAW_STORE(top, tops + tops_offset + place * vectors * VW + s.slot);
+    __global float *to = panels + panels_offset + place * vectors * BN * TN + PANEL(vectors, get_global_id(0));
+    for (long j = begin; j < begin + BN; j++, to += PANEL_STEP(vectors)) {
+        V e = (V)(0.0f), ex = (V)(0.0f);
+        if (j < end) {
+            e = decay(load_lanes(k, ki + j * k_row, lanes) - top);
+            ex = e * load_lanes(x, xi + j * x_row, lanes);
+        }
+        RAW_STORE(e, to);
+        RAW_STORE(ex, to + VW);
+    }
+}
+
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+aft_transpose(__global const float *f, const long f_offset, const long f_row, __global float *rows,
+              const long rows_offset, const long n, const long rank, const long columns) {
+    const long j = get_global_id(0), r = get_group_id(1);
+    if (j < columns) rows[rows_offset + r * columns + j] = j < n ? f[f_offset + j * f_row + r] : 0.0f;
+}
+
+// w: the table [T, T], or the left factor u with the right factor as rows.
+typedef struct bias {
+    __global const float *w, *rows;
+    long row, columns, rank;
+} bias;
+
+inline float weight_at(const bias w, const long i, const long j) {
+#if FACTORS
+    float sum = 0.0f;
+    for (long r = 0; r < w.rank; r++) sum = fma(w.w[i * w.row + r], w.rows[r * w.columns + j], sum);
+    return sum;
+#else
+    return w.w[i * w.row + j];
+#endif
+}
+
+// VW neighbours of row i; those at and past `end` are not read (FACTORS: rows are padded) and are NOTHING.
+inline V weights_at(const bias w, const long i, const long j, const long end) {
+#if FACTORS
+    V sum = (V)(0.0f);
+    for (long r = 0; r < w.rank; r++) sum = fma((V)(w.w[i * w.row + r]), RAW_LOAD(w.rows + r * w.columns + j), sum);
+    if (j + VW <= end) return sum;
+#else
+    if (j + VW <= end) return RAW_LOAD(w.w + i * w.row + j);
+#endif
+#if VW == 1
+    return NOTHING;
+#else
+    float t[VW];
+    for (int l = 0; l < VW; l++) t[l] = j + l < end ? weight_at(w, i, j + l) : NOTHING;
+    return CAT(vload, VW)(0, t);
+#endif
+}
+
+#if VW == 1
+#define SHARED_STORE(x, p) (*(p) = (x))
+#define SHARED_LOAD(p) (*(p))
+#else
+#define SHARED_STORE(x, p) CAT(vstore, VW)(x, 0, p)
+#define SHARED_LOAD(p) CAT(vload, VW)(0, p)
+#endif
+
+// Row i of E, keys begin..end-1 visible, and its a_i.
+inline float fill_row(SHARED float *e, const bias w, const long i, const long begin, const long end) {
+    V top = (V)(NOTHING);
+    for (int j = 0; j < BN; j += VW) {
+        const V x = begin + j < end ? weights_at(w, i, begin + j, end) : (V)(NOTHING);
+        SHARED_STORE(x, e + j);
+        top = fmax(top, x);
+    }
+    const float a = vmax(top);
+    for (int j = 0; j < BN; j += VW) {
+        const V x = SHARED_LOAD(e + j);
+        SHARED_STORE(select(decay(x - a), (V)(0.0f), (VI)(x == NOTHING)), e + j);
+    }
+    return a;
+}
+
+// One row and vector, term by term. Scores compare as pairs: (k - k') + (w - w') keeps w's digits beside a large k.
+inline V exact(__global const STORAGE(TYPE_X) * k, const long ki, const long k_row,
+               __global const STORAGE(TYPE_X) * x, const long xi, const long x_row, const int lanes, const bias w,
+               const long i, const long end) {
+    V k0 = (V)(NOTHING), w0 = (V)(0.0f), sum = (V)(0.0f), mean = (V)(0.0f);
+    for (long j = 0; j < end; j++) {
+        const V kj = load_lanes(k, ki + j * k_row, lanes), wj = (V)(weight_at(w, i, j));
+        const V rise = (kj - k0) + (wj - w0), e = decay(-fabs(rise));
+        const VI above = (VI)(rise > 0.0f);
+        const V keep = select((V)(1.0f), e, above), weight = select(e, (V)(1.0f), above);
+        sum = fma(sum, keep, weight);
+        mean = fma(mean, keep, weight * load_lanes(x, xi + j * x_row, lanes));
+        k0 = select(k0, kj, above);
+        w0 = select(w0, wj, above);
+    }
+    return ratio(mean, sum);
+}
+
+inline bool too_small(const V sum) {
+#if VW == 1
+    return !(sum >= TINY);
+#else
+    return any(!(sum >= TINY));
+#endif
+}
+
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_batch, const long q_row,
+         const long q_group, __global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch,
+         const long k_row, const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset,
+         const long x_batch, const long x_row, const long x_group, __global STORAGE(TYPE_Y) * y, const long y_offset,
+         const long y_batch, const long y_row, const long y_group, __global const float *panels,
+         const long panels_offset, __global const float *tops, const long tops_offset, __global const float *w,
+         const long w_offset, const long w_row, __global const float *rows, const long rows_offset,
+         const long columns, const long rank, __global const int *lengths, const long lengths_offset, const long n,
+         const int width, const int strips, const int vectors, const long blocks) {
+    const int lid = (int)get_local_id(0), first_vector = (int)get_group_id(0) * WG * CV;
+    const long i0 = (long)get_group_id(1) * BM, b = get_group_id(2);
+    const long seen = tokens_of(lengths, lengths_offset, b, n), last = min(i0 + BM, n);
+    const long keys = i0 >= seen ? 0 : CAUSAL ? min(last, seen) : seen;
+    const bias weights = {w + w_offset, rows + rows_offset, w_row, columns, rank};
+    SHARED float e[BM * BN], a[BM];
+    state acc[CV][BM];
+    for (int u = 0; u < CV; u++) {
+        for (int i = 0; i < BM; i++) acc[u][i] = state_empty();
+    }
+    for (long begin = 0; begin < keys; begin += BN) {
+        for (int i = lid; i < BM; i += WG) {
+            const long row = min(i0 + i, n - 1);
+            a[i] = fill_row(e + i * BN, weights, row, begin, min(begin + BN, CAUSAL ? min(row + 1, seen) : seen));
+        }
+        SYNC;
+        const int count = (int)min((long)BN, keys - begin);
+        const bool diagonal = CAUSAL && begin + count > i0 + 1;
+        const long place = b * blocks + begin / BN;
+        for (int u = 0; u < CV; u++) {
+            const int vector = first_vector + u * WG + lid;
+            if (vector >= vectors) break;
+            const V top = RAW_LOAD(tops + tops_offset + (place * vectors + vector) * VW);
+            __global const float *panel = panels + panels_offset + place * vectors * BN * TN + PANEL(vectors, vector);
+            for (int i = 0; i < BM; i += TM) {
+                V c[TM][TNV];
+                tile_zero(c);
+                if (diagonal)
+                    tile_fma_visible(c, e + i * BN, BN, panel, PANEL_STEP(vectors), count);
+                else
+                    tile_fma(c, e + i * BN, BN, panel, PANEL_STEP(vectors), count);
+                UNROLL for (int r = 0; r < TM; r++) {
+                    const state s = {top + a[i + r], c[r][0], c[r][1]};
+                    acc[u][i + r] = state_merge(acc[u][i + r], s);
+                }
+            }
+        }
+        SYNC;
+    }
+    for (int u = 0; u < CV; u++) {
+        const int vector = first_vector + u * WG + lid;
+        if (vector >= vectors) break;
+        const int group = vector / strips, c = (vector - group * strips) * VW, lanes = min(width - c, VW);
+        const long qi = q_offset + b * q_batch + group * q_group + c, yi = y_offset + b * y_batch + group * y_group + c;
+        for (long i = i0; i < last; i++) {
+            const state s = acc[u][i - i0];
+            V out = (V)(0.0f);
+            if (i < seen) {
+                V mean = s.mean / s.sum;
+                if (too_small(s.sum)) {
+                    mean = exact(k, k_offset + b * k_batch + group * k_group + c, k_row, x,
+                                 x_offset + b * x_batch + group * x_group + c, x_row, lanes, weights, i,
+                                 CAUSAL ? i + 1 : seen);
+                }
+                out = OPEN(load_lanes(q, qi + i * q_row, lanes)) * mean;
+            }
+            store_lanes(y, yi + i * y_row, lanes, out);
+        }
+    }
+}

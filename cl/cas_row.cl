@@ -1,0 +1,136 @@
+// From the parts of a softmax to rows of output.
+//
+// cas_merge   group (chunk, h, b): joins the parts of one head by log-sum-exp into row [D], scaled to a mean. A
+//             sequence without tokens gives zeros. Shared memory: MAX_PARTS floats.
+// cas_rows    group (rows, section, 0): y[b, r] = act(sum_c w[r, c] in[b, r / ROW_HEAD, c] + bias[r]) for RB output
+//             rows r and every b. Where `lengths` says that a sequence is empty, its row is 0.
+//             Shared memory: WG floats.
+// cas_spread  group (rows, h, b): copies one row to RB tokens; tokens at padding get `bias`, or zeros.
+//
+// Defines (each of them, always): WG, VW, D (channels of a row, a multiple of VW), HAS_LENGTHS 0|1,
+// HAS_BIAS 0|1, ACT 0 identity | 1 sigmoid, RB >= 1 rows of a group, TYPE_Y 0|1|2 of cas_spread, MAX_PARTS.
+#define TM 1
+#define TNV 1
+#include "tile.h"
+
+#if !defined(D) || !defined(HAS_LENGTHS) || !defined(HAS_BIAS) || !defined(ACT) || !defined(RB) ||                    \
+    !defined(TYPE_Y) || !defined(MAX_PARTS)
+#error "D, HAS_LENGTHS, HAS_BIAS, ACT, RB, TYPE_Y, MAX_PARTS: see cas_row.cl"
+#endif
+
+inline long length_of(__global const int *lengths, const long at, const long b, const long n) {
+#if HAS_LENGTHS
+    return clamp((long)lengths[at + b], 0L, n);
+#else
+    return n;
+#endif
+}
+
+// sums [B, H, parts, D], peaks [B, H, parts, 2], parts <= MAX_PARTS -> mean [B, H, D].
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+cas_merge(__global const float *sums, const long sums_at, __global const float *peaks, const long peaks_at,
+          __global float *mean, const long mean_at, const int parts) {
+    SHARED float weight[MAX_PARTS];
+    const int lid = get_local_id(0);
+    const long row = get_group_id(2) * get_num_groups(1) + get_group_id(1);
+    sums += sums_at + row * parts * D;
+    peaks += peaks_at + row * parts * 2;
+    mean += mean_at + row * D;
+
+    float top = -INFINITY, total = 0.0f;
+    for (int part = 0; part < parts; part++)
+        top = fmax(top, peaks[part * 2]);
+    for (int part = 0; part < parts; part++)
+        total += peaks[part * 2 + 1] > 0.0f ? peaks[part * 2 + 1] * exp2(peaks[part * 2] - top) : 0.0f;
+    for (int part = lid; part < parts; part += WG)
+        weight[part] = peaks[part * 2 + 1] > 0.0f ? exp2(peaks[part * 2] - top) / total : 0.0f;
+    SYNC;
+    // A part without tokens wrote no sums: it is passed over, not multiplied by 0.
+    for (int v = get_group_id(0) * WG + lid; v < D / VW; v += get_num_groups(0) * WG) {
+        V acc = (V)(0.0f);
+        for (int part = 0; part < parts; part++)
+            if (peaks[part * 2 + 1] > 0.0f)
+                acc = fma((V)(weight[part]), RAW_LOAD(sums + (long)part * D + v * VW), acc);
+        RAW_STORE(acc, mean + v * VW);
+    }
+}
+
+// One dot product over D channels; every work-item of the group gets it.
+inline float dot_rows(__global const float *a, __global const float *b, SHARED float *halves, const int lid) {
+    V acc[2] = {(V)(0.0f), (V)(0.0f)};
+    int v = lid;
+    for (; v + WG < D / VW; v += 2 * WG) {
+        acc[0] = fma(RAW_LOAD(a + v * VW), RAW_LOAD(b + v * VW), acc[0]);
+        acc[1] = fma(RAW_LOAD(a + (v + WG) * VW), RAW_LOAD(b + (v + WG) * VW), acc[1]);
+    }
+    if (v < D / VW)
+        acc[0] = fma(RAW_LOAD(a + v * VW), RAW_LOAD(b + v * VW), acc[0]);
+#if WG == 1
+    return vsum(acc[0] + acc[1]);
+#else
+    halves[lid] = vsum(acc[0] + acc[1]);
+    for (int half = WG / 2; half > 0; half /= 2) {
+        SYNC;
+        if (lid < half)
+            halves[lid] += halves[lid + half];
+    }
+    SYNC;
+    const float sum = halves[0];
+    SYNC;
+    return sum;
+#endif
+}
+
+// w [sections][out, D], in [sections][batch, out / row_head, D], y [sections][batch, out]; bias [out].
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+cas_rows(__global const float *w, const long w_at, __global const float *bias, const long bias_at,
+         __global const float *in, const long in_at, __global const int *lengths, const long lengths_at,
+         __global float *y, const long y_at, const long batch, const long out, const long row_head) {
+#if WG == 1
+    SHARED float halves[1];
+#else
+    SHARED float halves[WG];
+#endif
+    const int lid = get_local_id(0);
+    const long section = get_group_id(1), r0 = (long)get_group_id(0) * RB, heads = out / row_head;
+    w += w_at + section * out * D;
+    in += in_at + section * batch * heads * D;
+    y += y_at + section * batch * out;
+    for (long r = r0; r < min(r0 + RB, out); r++)
+        for (long b = 0; b < batch; b++) {
+            float s = dot_rows(w + r * D, in + (b * heads + r / row_head) * D, halves, lid);
+#if HAS_BIAS
+            s += bias[bias_at + r];
+#endif
+#if ACT == 1
+            s = 1.0f / (1.0f + exp(-s));
+#endif
+            if (length_of(lengths, lengths_at, b, 1) == 0)
+                s = 0.0f;
+            if (lid == 0)
+                y[b * out + r] = s;
+        }
+}
+
+// rows [B, H, D] -> y at b*batch_stride + h*head_stride + i*row_stride, i < n; bias [D].
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+cas_spread(__global const float *rows, const long rows_at, __global const float *bias, const long bias_at,
+           __global const int *lengths, const long lengths_at, __global STORAGE(TYPE_Y) * y, const long y_at,
+           const long n, const long batch_stride, const long head_stride, const long row_stride) {
+    const int lid = get_local_id(0);
+    const long b = get_group_id(2), h = get_group_id(1), i0 = (long)get_group_id(0) * RB;
+    const long len = length_of(lengths, lengths_at, b, n), end = min(i0 + RB, n);
+    rows += rows_at + (b * get_num_groups(1) + h) * D;
+    const long y0 = y_at + b * batch_stride + h * head_stride;
+    for (long i = i0; i < end; i++)
+        for (int v = lid; v < D / VW; v += WG) {
+            V row = (V)(0.0f);
+            if (i < len)
+                row = RAW_LOAD(rows + v * VW);
+#if HAS_BIAS
+            else
+                row = RAW_LOAD(bias + bias_at + v * VW);
+#endif
+            VSTORE(TYPE_Y, y, y0 + i * row_stride + v * VW, row);
+        }
+}

@@ -1,0 +1,227 @@
+/* Layers: a description, resident weights, and plans made from both. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/object.h"
+#include "core/layout.h"
+
+/* ---- lifetime ---- */
+
+void clattn__layer_retain(clattn_layer *layer) { atomic_fetch_add(&layer->references, 1); }
+
+void clattn_layer_destroy(clattn_layer *layer) {
+    if (!layer || atomic_fetch_sub(&layer->references, 1) > 1)
+        return;
+    for (int i = 0; i < CLATTN__MAX_RESIDENT; i++)
+        if (layer->resident[i])
+            clReleaseMemObject(layer->resident[i]);
+    clattn_plan_destroy(layer->loader);
+    clattn_context_destroy(layer->context);
+    free(layer->desc);
+    free(layer);
+}
+
+static clattn_status allocate(clattn_layer *layer, clattn__error *error) {
+    const clattn__caps *caps = &layer->context->target.caps;
+    for (int i = 0; i < layer->load.resident_count; i++) {
+        const uint64_t bytes = layer->load.resident_bytes[i];
+        cl_int code = CL_SUCCESS;
+        if (bytes > caps->max_alloc_bytes)
+            return clattn__fail(error, CLATTN_UNSUPPORTED,
+                                "weights need a buffer of %" PRIu64 " bytes, the device allocates at most %" PRIu64, bytes,
+                                caps->max_alloc_bytes);
+        layer->resident[i] = clCreateBuffer(layer->context->runtime->context, CL_MEM_READ_WRITE,
+                                            bytes ? (size_t)bytes : sizeof(float), NULL, &code);
+        if (code != CL_SUCCESS)
+            return clattn__fail(error, code, "a buffer of %" PRIu64 " bytes for weights: %s", bytes,
+                                clattn_status_string(code));
+    }
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status fill(clattn_layer *layer, clattn_context *context, const clattn__variant *variant, const void *desc,
+                          clattn__error *error) {
+    atomic_init(&layer->references, 1);
+    atomic_init(&layer->loaded, false);
+    layer->context = context;
+    clattn__context_retain(context);
+    layer->variant = variant;
+    layer->desc = malloc(variant->desc_size);
+    if (!layer->desc)
+        return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a layer");
+    memcpy(layer->desc, desc, variant->desc_size);
+    clattn_status status = variant->load(layer->desc, &context->target, &layer->load, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__plan_finish(&layer->load.plan, &context->target.caps, error);
+    if (status == CLATTN_SUCCESS)
+        status = allocate(layer, error);
+    return status;
+}
+
+clattn_status clattn__layer_create(clattn_context *context, const clattn__variant *variant, const void *desc,
+                                   clattn_layer **layer) {
+    clattn__error error = {0};
+    if (!context || !layer)
+        return CLATTN_INVALID_ARGUMENT;
+    *layer = NULL;
+    clattn_layer *made = desc ? calloc(1, sizeof *made) : NULL;
+    clattn_status status;
+    if (!desc)
+        status = clattn__fail(&error, CLATTN_INVALID_ARGUMENT, "%s: the layer's description is NULL", variant->name);
+    else if (!made)
+        status = clattn__fail(&error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a layer");
+    else
+        status = fill(made, context, variant, desc, &error);
+    if (status != CLATTN_SUCCESS) {
+        clattn_layer_destroy(made);
+        return clattn__report(context, &error);
+    }
+    *layer = made;
+    return CLATTN_SUCCESS;
+}
+
+/* Every description begins so. */
+typedef struct desc_head {
+    int64_t model_size, heads;
+} desc_head;
+
+clattn_status clattn_layer_from_settings(clattn_context *context, const char *name, int64_t model_size, int64_t heads,
+                                         const clattn_setting *settings, size_t setting_count,
+                                         const clattn_weight_info *checkpoint, size_t checkpoint_count,
+                                         clattn_layer **layer) {
+    clattn__error error = {0};
+    if (!context || !layer)
+        return CLATTN_INVALID_ARGUMENT;
+    *layer = NULL;
+    const clattn__variant *variant = name ? clattn__variant_find(name) : NULL;
+    if (!variant) {
+        clattn__fail(&error, CLATTN_UNKNOWN_NAME, "there is no variant '%s'", name ? name : "(NULL)");
+        return clattn__report(context, &error);
+    }
+    void *desc = calloc(1, variant->desc_size);
+    if (!desc)
+        return CLATTN_OUT_OF_HOST_MEMORY;
+    variant->defaults(desc);
+    *(desc_head *)desc = (desc_head){model_size, heads};
+    if (variant->infer && checkpoint_count > 0)
+        variant->infer(desc, checkpoint, checkpoint_count);
+    clattn_status status = clattn__options_apply(variant, desc, settings, setting_count, &error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__layer_create(context, variant, desc, layer);
+    else
+        clattn__report(context, &error);
+    free(desc);
+    return status;
+}
+
+/* ---- weights ---- */
+
+size_t clattn_layer_weight_count(const clattn_layer *layer) {
+    return layer ? (size_t)layer->load.plan.slot_count : 0;
+}
+
+clattn_status clattn_layer_weight(const clattn_layer *layer, size_t weight, clattn_weight_info *info) {
+    if (!layer || !info || weight >= clattn_layer_weight_count(layer))
+        return CLATTN_INVALID_ARGUMENT;
+    const clattn__binding *binding = &layer->load.plan.bindings[weight];
+    info->name = binding->name;
+    info->rank = binding->layout.rank;
+    memcpy(info->shape, binding->layout.shape, sizeof info->shape);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status load(clattn_layer *layer, cl_command_queue queue, const clattn_tensor *weights, size_t count,
+                          cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error) {
+    clattn_status status = CLATTN_SUCCESS;
+    if (!layer->loader)
+        status = clattn__plan_create(layer->context, &layer->load.plan, &layer->loader, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__plan_run(layer->loader, queue, weights, count, layer->resident, NULL, wait_count, wait_list,
+                                  event, error);
+    return status;
+}
+
+clattn_status clattn_layer_load(clattn_layer *layer, cl_command_queue queue, const clattn_tensor *weights, size_t count,
+                                cl_uint wait_count, const cl_event *wait_list, cl_event *event) {
+    clattn__error error = {0};
+    if (event)
+        *event = NULL;
+    if (!layer)
+        return CLATTN_INVALID_ARGUMENT;
+    clattn_status status = load(layer, queue, weights, count, wait_count, wait_list, event, &error);
+    if (status != CLATTN_SUCCESS)
+        return clattn__report(layer->context, &error);
+    atomic_store(&layer->loaded, true);
+    return CLATTN_SUCCESS;
+}
+
+/* ---- plans ---- */
+
+static clattn_status check_shape(const clattn_layer_shape *shape, clattn__error *error) {
+    clattn_status status = clattn__range_check("batch", shape->batch, 0, INT32_MAX, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("length", shape->length, 0, INT32_MAX, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("links", shape->links, 0, INT64_MAX / 16, error);
+    if (status == CLATTN_SUCCESS && (shape->type < CLATTN_F32 || shape->type > CLATTN_BF16))
+        status = clattn__fail(error, CLATTN_INVALID_TYPE, "type is %s, but must be f32, f16 or bf16",
+                              clattn_type_name(shape->type));
+    return status;
+}
+
+static void bind(const clattn_layer *layer, const clattn_layer_shape *shape, clattn__plan *plan) {
+    const int64_t d = ((const desc_head *)layer->desc)->model_size;
+    const int64_t x_shape[] = {shape->batch, shape->length, d};
+    const clattn_tensor x = clattn_tensor_make(NULL, shape->type, 3, x_shape);
+    clattn__plan_bind(plan, CLATTN_LAYER_X, "x", &x, false);
+    clattn__plan_bind(plan, CLATTN_LAYER_Y, "y", &x, false);
+    if (shape->has_lengths) {
+        const clattn_tensor lengths = clattn_tensor_make(NULL, CLATTN_I32, 1, &shape->batch);
+        clattn__plan_bind(plan, CLATTN_LAYER_LENGTHS, "lengths", &lengths, false);
+    }
+    if (shape->links > 0) {
+        const int64_t rows = shape->length + 1;
+        const clattn_tensor starts = clattn_tensor_make(NULL, CLATTN_I64, 1, &rows);
+        const clattn_tensor keys = clattn_tensor_make(NULL, CLATTN_I32, 1, &shape->links);
+        clattn__plan_bind(plan, CLATTN_LAYER_LINK_ROWS, "link rows", &starts, false);
+        clattn__plan_bind(plan, CLATTN_LAYER_LINK_KEYS, "link keys", &keys, false);
+    }
+}
+
+static clattn_status plan_layer(clattn_layer *layer, const clattn_layer_shape *shape, clattn__plan *pure,
+                                clattn_plan **plan, clattn__error *error) {
+    clattn_status status = check_shape(shape, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    clattn__plan_init(pure, CLATTN_LAYER_SLOTS);
+    bind(layer, shape, pure);
+    if (shape->batch > 0 && shape->length > 0)
+        status = layer->variant->forward(layer->desc, shape, &layer->context->target, pure, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__plan_finish(pure, &layer->context->target.caps, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__plan_create(layer->context, pure, plan, error);
+    if (status == CLATTN_SUCCESS) {
+        (*plan)->layer = layer;
+        clattn__layer_retain(layer);
+    }
+    return status;
+}
+
+clattn_status clattn_layer_plan(clattn_layer *layer, const clattn_layer_shape *shape, clattn_plan **plan) {
+    clattn__error error = {0};
+    if (!layer || !plan)
+        return CLATTN_INVALID_ARGUMENT;
+    *plan = NULL;
+    clattn__plan *pure = malloc(sizeof *pure);
+    clattn_status status;
+    if (!pure)
+        status = clattn__fail(&error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a plan");
+    else if (!shape)
+        status = clattn__fail(&error, CLATTN_INVALID_ARGUMENT, "shape is NULL");
+    else
+        status = plan_layer(layer, shape, pure, plan, &error);
+    free(pure);
+    return status == CLATTN_SUCCESS ? status : clattn__report(layer->context, &error);
+}

@@ -1,0 +1,66 @@
+/* The public objects, and what the files of this folder share. */
+#ifndef CLATTN_API_OBJECT_H
+#define CLATTN_API_OBJECT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <clattn/layer.h>
+
+#include "core/plan.h"
+#include "core/target.h"
+#include "core/variant.h"
+#include "runtime/program.h"
+#include "runtime/runtime.h"
+
+/* Reference-counted: plans and layers keep their context, plans keep their layer. */
+struct clattn_context {
+    atomic_int references;
+    clattn__runtime *runtime;
+    clattn__target target; /* constant */
+    clattn_log_fn log;
+    void *log_user;
+    pthread_mutex_t lock; /* of text */
+    char text[4096];      /* the last failure */
+};
+
+struct clattn_layer {
+    atomic_int references;
+    clattn_context *context;
+    const clattn__variant *variant;
+    void *desc;
+    clattn__load load;
+    cl_mem resident[CLATTN__MAX_RESIDENT];
+    clattn_plan *loader; /* runs load.plan; holds no reference to the layer */
+    atomic_bool loaded;
+};
+
+struct clattn_plan {
+    clattn_context *context;
+    clattn_layer *layer; /* NULL: a core's plan */
+    clattn__plan pure;
+    clattn__kernel *kernels[CLATTN__MAX_STAGES]; /* owned by the runtime */
+};
+
+void clattn__context_retain(clattn_context *context);
+void clattn__layer_retain(clattn_layer *layer);
+
+/* Keep the sentence on the context, log it, return the status. */
+clattn_status clattn__report(clattn_context *context, const clattn__error *error);
+
+/* Compile a finished pure plan. layer may be NULL and is not retained here. */
+clattn_status clattn__plan_create(clattn_context *context, const clattn__plan *pure, clattn_plan **plan,
+                                  clattn__error *error);
+
+/* clattn_enqueue with the sentence left in error. */
+clattn_status clattn__plan_run(const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors,
+                               size_t count, const cl_mem *resident, const clattn_workspace *workspace,
+                               cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error);
+
+/* The entry points behind clattn_<variant>_plan and clattn_<variant>_layer. */
+clattn_status clattn__core_plan(clattn_context *context, const clattn__variant *variant, const void *problem,
+                                clattn_plan **plan);
+clattn_status clattn__layer_create(clattn_context *context, const clattn__variant *variant, const void *desc,
+                                   clattn_layer **layer);
+
+#endif

@@ -1,0 +1,55 @@
+/* Linear layers by CLBlast: one product into the workspace, then the epilogue kernel. */
+#include "gemm/clblast.h"
+#include "gemm/engine.h"
+
+#include <clblast_c.h>
+
+static void epilogue(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call,
+                     clattn__operand product) {
+    const clattn__tile *tile = &target->gemm;
+    const int64_t width = clattn__panel_width(target);
+    const int64_t columns = call->linear.sections * clattn__ceil_div(call->linear.out, width) * width;
+    clattn__stage *stage = clattn__plan_kernel(plan, "gemm", "gemm_epilogue");
+    clattn__linear_defines(plan, stage, tile, call);
+    clattn__stage_operand(plan, stage, product);
+    clattn__stage_operand(plan, stage, clattn__linear_bias(&call->linear, target, call->resident));
+    clattn__stage_long(plan, stage, call->rows);
+    clattn__stage_long(plan, stage, call->linear.out);
+    clattn__stage_long(plan, stage, call->linear.sections);
+    clattn__linear_outputs(plan, stage, call);
+    clattn__stage_range(stage, clattn__ceil_div(call->rows, tile->bm), clattn__ceil_div(columns, tile->bn), call->batch,
+                        tile->wg);
+}
+
+void clattn__linear_apply_clblast(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call) {
+    const uint64_t mark = plan->workspace_used;
+    const int64_t out = call->linear.sections * call->linear.out;
+    const clattn__operand product = clattn__plan_scratch(plan, call->batch * call->rows * out);
+    clattn__plan_product(plan, &(clattn__product){.batch = call->batch,
+                                                  .m = call->rows,
+                                                  .n = out,
+                                                  .k = call->linear.in,
+                                                  .lda = call->x_row_stride,
+                                                  .ldb = call->linear.in,
+                                                  .ldc = out,
+                                                  .a_stride = call->x_batch_stride,
+                                                  .c_stride = call->rows * out,
+                                                  .a = call->x,
+                                                  .b = call->resident,
+                                                  .c = product});
+    epilogue(plan, target, call, product);
+    clattn__plan_release(plan, mark);
+}
+
+clattn_status clattn__clblast_run(const clattn__product *p, cl_mem a, uint64_t a_offset, cl_mem b, uint64_t b_offset,
+                                  cl_mem c, uint64_t c_offset, cl_command_queue queue, cl_event *event) {
+    const size_t m = (size_t)p->m, n = (size_t)p->n, k = (size_t)p->k; /* never 0: plans drop such stages */
+    if (p->batch == 1)
+        return (clattn_status)CLBlastSgemm(CLBlastLayoutRowMajor, CLBlastTransposeNo, CLBlastTransposeYes, m, n, k, 1.0f,
+                                           a, a_offset, (size_t)p->lda, b, b_offset, (size_t)p->ldb, 0.0f, c, c_offset,
+                                           (size_t)p->ldc, &queue, event);
+    return (clattn_status)CLBlastSgemmStridedBatched(
+        CLBlastLayoutRowMajor, CLBlastTransposeNo, CLBlastTransposeYes, m, n, k, 1.0f, a, a_offset, (size_t)p->lda,
+        (size_t)p->a_stride, b, b_offset, (size_t)p->ldb, 0, 0.0f, c, c_offset, (size_t)p->ldc, (size_t)p->c_stride,
+        (size_t)p->batch, &queue, event);
+}
