@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Read and compare .npy files of floats with the standard library alone.
 
-  npy.py GOT WANT [LIMIT]    print the largest error; exit status 1 above LIMIT, relative to WANT's largest magnitude
+  npy.py [--absolute|--relative] GOT WANT [LIMIT]    print the largest error; exit status 1 above LIMIT
+
+Relative, the default, is to WANT's largest magnitude.
 """
 import array
 import ast
@@ -42,13 +44,17 @@ def compare(got_path, want_path):
 
 
 def main():
-    if len(sys.argv) not in (3, 4):
+    args = sys.argv[1:]
+    absolute = args[:1] == ["--absolute"]
+    if args and args[0] in ("--absolute", "--relative"):
+        args = args[1:]
+    if len(args) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
-    error, magnitude = compare(sys.argv[1], sys.argv[2])
+    error, magnitude = compare(*args[:2])
     relative = error / max(magnitude, SMALLEST_MAGNITUDE)
-    print(f"max abs error {error:.1e}, relative {relative:.1e}")
-    return len(sys.argv) == 4 and relative > float(sys.argv[3])
+    print(f"error: {error:.1e} absolute, {relative:.1e} relative")
+    return len(args) == 3 and (error if absolute else relative) > float(args[2])
 
 
 if __name__ == "__main__":
