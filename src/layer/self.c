@@ -1,0 +1,83 @@
+/* The shared ends of self-attention layers. */
+#include "layer/self.h"
+
+#include <inttypes.h>
+
+#include "core/layout.h"
+
+clattn_status clattn__self_check(int64_t model_size, int64_t heads, clattn__error *error) {
+    clattn_status status = clattn__range_check("model size", model_size, 1, INT32_MAX, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("heads", heads, 1, INT32_MAX, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    if (model_size % heads != 0)
+        return clattn__fail(error, CLATTN_INVALID_ARGUMENT,
+                            "heads is %" PRId64 ", which does not divide the model size %" PRId64, heads, model_size);
+    const clattn__sizes sizes = {.head_size = model_size / heads, .value_size = model_size / heads};
+    return clattn__head_sizes_check(&sizes, error);
+}
+
+void clattn__weight_bind(clattn__plan *plan, int slot, const char *name, int64_t rows, int64_t columns) {
+    const int64_t shape[] = {rows, columns};
+    const clattn_tensor layout = clattn_tensor_make(NULL, CLATTN_F32, columns > 0 ? 2 : 1, shape);
+    clattn__plan_bind(plan, slot, name, &layout, false);
+}
+
+void clattn__self_load(clattn__load *load, const clattn__target *target, int index, const clattn__linear *linear,
+                       const clattn__operand *weights, const clattn__operand *biases) {
+    load->resident_bytes[index] = clattn__linear_bytes(linear, target);
+    if (load->resident_count <= index)
+        load->resident_count = index + 1;
+    clattn__linear_load(&load->plan, target, linear, weights, biases,
+                        (clattn__operand){CLATTN__SLOT_RESIDENT + index, 0});
+}
+
+static clattn__linear_call project_x(int64_t d, const clattn_layer_shape *shape) {
+    return (clattn__linear_call){.linear = {.in = d, .out = d, .sections = 3, .bias = true},
+                                 .batch = shape->batch,
+                                 .rows = shape->length,
+                                 .x = {CLATTN_LAYER_X, 0},
+                                 .x_type = shape->type,
+                                 .x_batch_stride = shape->length * d,
+                                 .x_row_stride = d,
+                                 .resident = {CLATTN__SLOT_RESIDENT + CLATTN__RESIDENT_QKV, 0}};
+}
+
+clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t d, int64_t heads,
+                                  const clattn_layer_shape *shape) {
+    const int64_t n = shape->length, dh = d / heads;
+    clattn__self self = {.sizes = {shape->batch, heads, heads, n, n, dh, dh},
+                         .q = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d},
+                         .o = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d},
+                         .lengths = {shape->has_lengths ? CLATTN_LAYER_LENGTHS : CLATTN__SLOT_NONE, 0}};
+    self.packed = clattn__packed_reserve(plan, target, &self.sizes);
+    clattn__linear_call call = project_x(d, shape);
+    call.out[0] = clattn__out_rows(self.q.at, n, d);
+    call.out[1] = (clattn__linear_out){.form = CLATTN__PANELS,
+                                       .to = self.packed.keys,
+                                       .head_size = dh,
+                                       .batch_stride = self.packed.key_batch_stride,
+                                       .head_stride = self.packed.key_head_stride};
+    call.out[2] = (clattn__linear_out){.to = self.packed.values,
+                                       .head_size = dh,
+                                       .batch_stride = self.packed.value_batch_stride,
+                                       .head_stride = self.packed.value_head_stride,
+                                       .row_stride = clattn__padded_row(target, dh)};
+    clattn__linear_apply(plan, target, &call);
+    return self;
+}
+
+void clattn__self_output(clattn__plan *plan, const clattn__target *target, int64_t d, const clattn_layer_shape *shape,
+                         clattn__operand o) {
+    clattn__linear_call call = {.linear = {.in = d, .out = d, .sections = 1, .bias = true},
+                                .batch = shape->batch,
+                                .rows = shape->length,
+                                .x = o,
+                                .x_batch_stride = shape->length * d,
+                                .x_row_stride = d,
+                                .resident = {CLATTN__SLOT_RESIDENT + CLATTN__RESIDENT_OUT, 0}};
+    call.out[0] = clattn__out_rows((clattn__operand){CLATTN_LAYER_Y, 0}, shape->length, d);
+    call.out[0].type = shape->type;
+    clattn__linear_apply(plan, target, &call);
+}

@@ -1,0 +1,38 @@
+/* Self-attention layers share their ends: Q, K and V projected from x into the forms that attention reads,
+ * and one output projection. */
+#ifndef CLATTN_LAYER_SELF_H
+#define CLATTN_LAYER_SELF_H
+
+#include "core/variant.h"
+#include "gemm/gemm.h"
+#include "variant/attention.h"
+
+/* Resident buffers of such a layer. */
+enum { CLATTN__RESIDENT_QKV, CLATTN__RESIDENT_OUT, CLATTN__RESIDENT_OWN };
+
+/* model_size, heads: both at least 1, heads divides model_size, head size up to 256. */
+clattn_status clattn__self_check(int64_t model_size, int64_t heads, clattn__error *error);
+
+/* Bind a weight [rows, columns] (columns 0: a vector) to a slot of a load plan. */
+void clattn__weight_bind(clattn__plan *plan, int slot, const char *name, int64_t rows, int64_t columns);
+
+/* Pack a linear into resident buffer `index`, and record its size. */
+void clattn__self_load(clattn__load *load, const clattn__target *target, int index, const clattn__linear *linear,
+                       const clattn__operand *weights, const clattn__operand *biases);
+
+/* Q, K, V from x: q as rows [B, n, d] in the workspace, keys and values packed. */
+typedef struct clattn__self {
+    clattn__sizes sizes;
+    clattn__view q, o; /* o: where the core writes, [B, n, d] in the workspace */
+    clattn__packed packed;
+    clattn__operand lengths; /* slot NONE when absent */
+} clattn__self;
+
+clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t model_size, int64_t heads,
+                                  const clattn_layer_shape *shape);
+
+/* y = o W_out^T + b. */
+void clattn__self_output(clattn__plan *plan, const clattn__target *target, int64_t model_size,
+                         const clattn_layer_shape *shape, clattn__operand o);
+
+#endif

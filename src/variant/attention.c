@@ -1,0 +1,76 @@
+/* Packed operands and shapes of the tile-multiplying families. */
+#include "variant/attention.h"
+
+#include <inttypes.h>
+
+#include "core/tile.h"
+
+clattn__view clattn__view_of(int slot, const clattn_tensor *tensor) {
+    return (clattn__view){{slot, 0}, tensor->type, tensor->stride[0], tensor->stride[1], tensor->stride[2]};
+}
+
+clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s) {
+    const int64_t width = clattn__panel_width(target);
+    const int64_t key_head = clattn__ceil_div(s->keys, width) * width * s->head_size;
+    const int64_t value_head = s->keys * clattn__padded_row(target, s->value_size);
+    clattn__packed packed = {.key_head_stride = key_head,
+                             .key_batch_stride = key_head * s->kv_heads,
+                             .value_head_stride = value_head,
+                             .value_batch_stride = value_head * s->kv_heads};
+    packed.keys = clattn__plan_scratch(plan, packed.key_batch_stride * s->batch);
+    packed.values = clattn__plan_scratch(plan, packed.value_batch_stride * s->batch);
+    return packed;
+}
+
+static void fill(clattn__plan *plan, const clattn__target *target, const char *kernel, const clattn__sizes *s,
+                 int64_t head_size, const clattn__view *x, clattn__operand to, int64_t to_batch, int64_t to_head) {
+    clattn__stage *stage = clattn__plan_kernel(plan, "pack", kernel);
+    clattn__tile_defines(plan, stage, &target->attention);
+    clattn__stage_define(plan, stage, "D", head_size);
+    clattn__stage_define(plan, stage, "TYPE_X", x->type);
+    clattn__stage_operand(plan, stage, x->at);
+    clattn__stage_operand(plan, stage, to);
+    clattn__stage_long(plan, stage, s->keys);
+    clattn__stage_long(plan, stage, x->batch_stride);
+    clattn__stage_long(plan, stage, x->head_stride);
+    clattn__stage_long(plan, stage, x->row_stride);
+    clattn__stage_long(plan, stage, to_batch);
+    clattn__stage_long(plan, stage, to_head);
+    clattn__stage_range(stage, clattn__ceil_div(s->keys, clattn__panel_width(target)), s->kv_heads, s->batch, 1);
+}
+
+void clattn__packed_fill(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                         const clattn__view *k, const clattn__view *v, const clattn__packed *packed) {
+    fill(plan, target, "pack_keys", s, s->head_size, k, packed->keys, packed->key_batch_stride,
+         packed->key_head_stride);
+    fill(plan, target, "pack_values", s, s->value_size, v, packed->values, packed->value_batch_stride,
+         packed->value_head_stride);
+}
+
+clattn__tile clattn__attention_tile(const clattn__target *target, const clattn__sizes *s) {
+    clattn__tile tile = target->attention;
+    while (tile.wg == 1 && tile.bn / 2 >= s->keys && tile.bn / 2 % tile.pw == 0)
+        tile.bn /= 2;
+    return tile;
+}
+
+void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__tile *tile,
+                             const clattn__sizes *s, clattn_type q_type, clattn_type o_type) {
+    clattn__tile_defines(plan, stage, tile);
+    clattn__stage_define(plan, stage, "D", s->head_size);
+    clattn__stage_define(plan, stage, "DV", s->value_size);
+    clattn__stage_define(plan, stage, "TYPE_Q", q_type);
+    clattn__stage_define(plan, stage, "TYPE_O", o_type);
+    if (tile->wg > 1) /* Q, S, and m, l, c, visible (two ints) of each row */
+        stage->local_bytes = sizeof(float) * (size_t)(tile->bm * (s->head_size + tile->bn + 1 + 5));
+    clattn__stage_range(stage, clattn__ceil_div(s->queries, tile->bm), s->heads, s->batch, tile->wg);
+}
+
+clattn_status clattn__head_sizes_check(const clattn__sizes *s, clattn__error *error) {
+    const int64_t most = s->head_size > s->value_size ? s->head_size : s->value_size;
+    if (most > CLATTN__MAX_HEAD_SIZE)
+        return clattn__fail(error, CLATTN_UNSUPPORTED,
+                            "head size is %" PRId64 ", but a tile's accumulators hold at most %d", most,
+                            CLATTN__MAX_HEAD_SIZE);
+    return CLATTN_SUCCESS;
+}

@@ -1,0 +1,189 @@
+/* dense: problem -> plan. */
+#include "variant/dense.h"
+
+#include <math.h>
+
+#include "core/layout.h"
+
+static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
+
+void clattn__dense_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *d) {
+    const clattn__tile tile = clattn__attention_tile(target, &d->sizes);
+    const bool has_bias = d->bias.slot != CLATTN__SLOT_NONE;
+    clattn__stage *stage = clattn__plan_kernel(plan, "dense", "dense_forward");
+    clattn__attention_shape(plan, stage, &tile, &d->sizes, d->q.type, d->o.type);
+    clattn__stage_define(plan, stage, "HAS_BIAS", has_bias);
+    clattn__stage_define(plan, stage, "HIDDEN_INSIDE", has_bias);
+    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE);
+    const clattn__operand operands[] = {d->q.at, d->packed.keys, d->packed.values, d->o.at,
+                                        d->bias, d->lse,         d->key_lengths,   d->query_lengths};
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_int(plan, stage, (int32_t)d->sizes.queries);
+    clattn__stage_int(plan, stage, (int32_t)d->sizes.keys);
+    clattn__stage_int(plan, stage, (int32_t)(d->sizes.heads / d->sizes.kv_heads));
+    clattn__stage_float(plan, stage, d->scale);
+    clattn__stage_int(plan, stage, (int32_t)d->left);
+    clattn__stage_int(plan, stage, (int32_t)d->right);
+    clattn__stage_int(plan, stage, d->bottom_right);
+    const int64_t strides[] = {d->q.batch_stride,
+                               d->q.head_stride,
+                               d->q.row_stride,
+                               d->packed.key_batch_stride,
+                               d->packed.key_head_stride,
+                               d->packed.value_batch_stride,
+                               d->packed.value_head_stride,
+                               d->o.batch_stride,
+                               d->o.head_stride,
+                               d->o.row_stride,
+                               d->bias_stride[0],
+                               d->bias_stride[1],
+                               d->bias_stride[2],
+                               d->bias_stride[3],
+                               d->lse_stride[0],
+                               d->lse_stride[1],
+                               d->lse_stride[2]};
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+        clattn__stage_long(plan, stage, strides[i]);
+}
+
+/* ---- the caller's problem ---- */
+
+static clattn_status check_inputs(const clattn_dense_problem *p, clattn__error *error) {
+    const int64_t any = CLATTN__ANY_SIZE;
+    const int64_t b = p->q.shape[0], h = p->q.shape[1], m = p->q.shape[2], d = p->q.shape[3];
+    const int64_t hkv = p->k.shape[1], n = p->k.shape[2], dv = p->v.shape[3];
+    const clattn__layout_rule rules[] = {{.name = "q", .rank = 4, .shape = {any, any, any, any}},
+                                         {.name = "k", .rank = 4, .shape = {b, any, any, d}},
+                                         {.name = "v", .rank = 4, .shape = {b, hkv, n, any}},
+                                         {.name = "o", .rank = 4, .shape = {b, h, m, dv}, .output = true}};
+    const clattn_tensor *tensors[] = {&p->q, &p->k, &p->v, &p->o};
+    for (int i = 0; i < 4; i++) {
+        clattn_status status = clattn__layout_check(tensors[i], &rules[i], error);
+        if (status != CLATTN_SUCCESS)
+            return status;
+        if (tensors[i]->type != p->q.type)
+            return clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but q has %s", rules[i].name,
+                                clattn_type_name(tensors[i]->type), clattn_type_name(p->q.type));
+    }
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_optional(const clattn_tensor *tensor, const clattn__layout_rule *rule, clattn__error *error) {
+    if (clattn__layout_absent(tensor))
+        return CLATTN_SUCCESS;
+    clattn_status status = clattn__layout_check(tensor, rule, error);
+    if (status == CLATTN_SUCCESS && !rule->integer && tensor->type != CLATTN_F32)
+        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be f32", rule->name,
+                              clattn_type_name(tensor->type));
+    return status;
+}
+
+static clattn_status check_options(const clattn_dense_problem *p, clattn__error *error) {
+    const int64_t b = p->q.shape[0], h = p->q.shape[1], m = p->q.shape[2], n = p->k.shape[2];
+    clattn_status status =
+        check_optional(&p->bias, &(clattn__layout_rule){.name = "bias", .rank = 4, .shape = {b, h, m, n}}, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_optional(
+            &p->lse, &(clattn__layout_rule){.name = "lse", .rank = 3, .shape = {b, h, m}, .output = true}, error);
+    const clattn__layout_rule lengths = {
+        .name = "key_lengths", .rank = 1, .shape = {b}, .integer = true, .integer_type = CLATTN_I32};
+    if (status == CLATTN_SUCCESS)
+        status = check_optional(&p->key_lengths, &lengths, error);
+    clattn__layout_rule query_lengths = lengths;
+    query_lengths.name = "query_lengths";
+    if (status == CLATTN_SUCCESS)
+        status = check_optional(&p->query_lengths, &query_lengths, error);
+    return status;
+}
+
+static clattn_status check_numbers(const clattn_dense_problem *p, clattn__error *error) {
+    const int64_t h = p->q.shape[1], hkv = p->k.shape[1];
+    if (h > 0 && (hkv == 0 || h % hkv != 0))
+        return clattn__fail(error, CLATTN_INVALID_SHAPE, "k has %lld heads, which do not divide q's %lld", (long long)hkv,
+                            (long long)h);
+    if (!isfinite(p->scale))
+        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "scale is %g, but must be finite", (double)p->scale);
+    clattn_status status = clattn__range_check("causal", p->causal, 0, CLATTN_CAUSAL_BOTTOM_RIGHT, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("head size of q", p->q.shape[3], 1, INT32_MAX, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("head size of v", p->v.shape[3], 1, INT32_MAX, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("queries", p->q.shape[2], 0, INT32_MAX / 2, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("keys", p->k.shape[2], 0, INT32_MAX / 2, error);
+    if (status == CLATTN_SUCCESS && p->windowed)
+        status = clattn__range_check("window_left", p->window_left, -1, INT32_MAX / 2, error);
+    if (status == CLATTN_SUCCESS && p->windowed)
+        status = clattn__range_check("window_right", p->window_right, -1, INT32_MAX / 2, error);
+    return status;
+}
+
+static void bind(clattn__plan *plan, const clattn_dense_problem *p) {
+    const struct {
+        int slot;
+        const char *name;
+        const clattn_tensor *tensor;
+    } tensors[] = {{CLATTN_DENSE_Q, "q", &p->q},
+                   {CLATTN_DENSE_K, "k", &p->k},
+                   {CLATTN_DENSE_V, "v", &p->v},
+                   {CLATTN_DENSE_O, "o", &p->o},
+                   {CLATTN_DENSE_BIAS, "bias", &p->bias},
+                   {CLATTN_DENSE_LSE, "lse", &p->lse},
+                   {CLATTN_DENSE_KEY_LENGTHS, "key_lengths", &p->key_lengths},
+                   {CLATTN_DENSE_QUERY_LENGTHS, "query_lengths", &p->query_lengths}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (!clattn__layout_absent(tensors[i].tensor))
+            clattn__plan_bind(plan, tensors[i].slot, tensors[i].name, tensors[i].tensor, false);
+}
+
+static clattn__operand optional(int slot, const clattn_tensor *tensor) {
+    return clattn__layout_absent(tensor) ? absent : (clattn__operand){slot, 0};
+}
+
+static clattn__dense canonical(const clattn_dense_problem *p) {
+    clattn__dense d = {.sizes = {p->q.shape[0], p->q.shape[1], p->k.shape[1], p->q.shape[2], p->k.shape[2],
+                                 p->q.shape[3], p->v.shape[3]},
+                       .q = clattn__view_of(CLATTN_DENSE_Q, &p->q),
+                       .o = clattn__view_of(CLATTN_DENSE_O, &p->o),
+                       .bias = optional(CLATTN_DENSE_BIAS, &p->bias),
+                       .lse = optional(CLATTN_DENSE_LSE, &p->lse),
+                       .key_lengths = optional(CLATTN_DENSE_KEY_LENGTHS, &p->key_lengths),
+                       .query_lengths = optional(CLATTN_DENSE_QUERY_LENGTHS, &p->query_lengths),
+                       .scale = p->scale,
+                       .left = p->windowed ? p->window_left : -1,
+                       .right = p->windowed ? p->window_right : -1,
+                       .bottom_right = p->causal == CLATTN_CAUSAL_BOTTOM_RIGHT};
+    for (int i = 0; i < 4; i++)
+        d.bias_stride[i] = p->bias.stride[i];
+    for (int i = 0; i < 3; i++)
+        d.lse_stride[i] = p->lse.stride[i];
+    if (d.scale == 0)
+        d.scale = 1.0f / sqrtf((float)d.sizes.head_size);
+    if (p->causal != CLATTN_CAUSAL_NONE && d.right != 0)
+        d.right = 0;
+    return d;
+}
+
+clattn_status clattn__dense_core(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                 clattn__error *error) {
+    const clattn_dense_problem *p = problem;
+    clattn__plan_init(plan, CLATTN_DENSE_SLOTS);
+    clattn_status status = check_inputs(p, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_options(p, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_numbers(p, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    clattn__dense d = canonical(p);
+    bind(plan, p);
+    if ((status = clattn__head_sizes_check(&d.sizes, error)) != CLATTN_SUCCESS || d.sizes.heads == 0)
+        return status;
+    const clattn__view k = clattn__view_of(CLATTN_DENSE_K, &p->k), v = clattn__view_of(CLATTN_DENSE_V, &p->v);
+    d.packed = clattn__packed_reserve(plan, target, &d.sizes);
+    clattn__packed_fill(plan, target, &d.sizes, &k, &v, &d.packed);
+    clattn__dense_append(plan, target, &d);
+    return CLATTN_SUCCESS;
+}

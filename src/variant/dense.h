@@ -1,0 +1,27 @@
+/* The dense core as stages of a plan; layers give operands of their own. */
+#ifndef CLATTN_VARIANT_DENSE_H
+#define CLATTN_VARIANT_DENSE_H
+
+#include <clattn/dense.h>
+
+#include "variant/attention.h"
+
+/* A validated core. Slot NONE for what is absent. left, right: -1 = all keys on that side. */
+typedef struct clattn__dense {
+    clattn__sizes sizes;
+    clattn__view q, o;
+    clattn__packed packed;
+    clattn__operand bias, lse, key_lengths, query_lengths;
+    int64_t bias_stride[4], lse_stride[3];
+    float scale;
+    int64_t left, right;
+    bool bottom_right;
+} clattn__dense;
+
+void clattn__dense_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *dense);
+
+/* clattn__variant.core */
+clattn_status clattn__dense_core(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                 clattn__error *error);
+
+#endif
