@@ -86,12 +86,12 @@ static bool load(clattn__runtime *runtime, clattn__program *program) {
 
 /* ---- from source ---- */
 
-static clattn_status fail_build(const clattn__runtime *runtime, const clattn__program *program, cl_int code,
-                                const char *log, clattn__error *error) {
+static clattn_status fail_build(const clattn__runtime *runtime, const clattn__program *program, const char *kernel,
+                                cl_int code, const char *log, clattn__error *error) {
     clattn__log_line(&runtime->log, CLATTN__LOG_ERROR, "%s: %s.cl did not compile (%s) with %s\n%s", program->label,
                      program->file, clattn_status_string(code), program->options, log);
-    return clattn__fail(error, CLATTN_BUILD_FAILED, "%s.cl did not compile (%s) with %.1500s: %.*s", program->file,
-                        clattn_status_string(code), program->options, LOG_EXCERPT, log);
+    return clattn__fail(error, CLATTN_BUILD_FAILED, "kernel %s of %s.cl did not compile (%s) with %.1500s: %.*s",
+                        kernel, program->file, clattn_status_string(code), program->options, LOG_EXCERPT, log);
 }
 
 /* What a driver says when the build itself failed; other codes are not the source's fault. */
@@ -99,7 +99,8 @@ static bool is_build_failure(cl_int code) {
     return code == CL_BUILD_PROGRAM_FAILURE || code == CL_COMPILE_PROGRAM_FAILURE;
 }
 
-static clattn_status compile(clattn__runtime *runtime, clattn__program *program, clattn__error *error) {
+static clattn_status compile(clattn__runtime *runtime, clattn__program *program, const char *kernel,
+                             clattn__error *error) {
     cl_int code;
     double start = now_ms();
     const char *source = program->source;
@@ -112,7 +113,7 @@ static clattn_status compile(clattn__runtime *runtime, clattn__program *program,
     dump_texts(runtime, program, words);
     clattn_status status = CLATTN_SUCCESS;
     if (is_build_failure(code)) {
-        status = fail_build(runtime, program, code, words, error);
+        status = fail_build(runtime, program, kernel, code, words, error);
     } else if (code) {
         status = fail_cl(error, program, "clBuildProgram", code);
     } else {
@@ -131,10 +132,11 @@ static clattn_status compile(clattn__runtime *runtime, clattn__program *program,
     return CLATTN_SUCCESS;
 }
 
-clattn_status clattn__program_build(clattn__runtime *runtime, clattn__program *program, clattn__error *error) {
+clattn_status clattn__program_build(clattn__runtime *runtime, clattn__program *program, const char *kernel,
+                                    clattn__error *error) {
     if (load(runtime, program))
         return CLATTN_SUCCESS;
-    clattn_status status = compile(runtime, program, error);
+    clattn_status status = compile(runtime, program, kernel, error);
     if (!status && !(runtime->caps.quirks & CLATTN__QUIRK_LATE_BINARY))
         clattn__program_save(runtime, program);
     return status;

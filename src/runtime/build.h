@@ -5,8 +5,10 @@
 #include "runtime/program.h"
 
 /* Fill program->cl from the disk cache, else by the compiler; the caller holds program->lock.
+ * kernel is for the error's sentence only.
  * Errors: BUILD_FAILED, OpenCL's codes. */
-clattn_status clattn__program_build(clattn__runtime *runtime, clattn__program *program, clattn__error *error);
+clattn_status clattn__program_build(clattn__runtime *runtime, clattn__program *program, const char *kernel,
+                                    clattn__error *error);
 
 /* Ask for the binary of a program compiled here and put it where it is wanted: disk cache and dump. A failure is
  * only logged, that of the cache once. */

@@ -183,7 +183,7 @@ static clattn_status make_kernel(const clattn__runtime *runtime, clattn__program
 /* With program->lock held. */
 static clattn_status find_kernel(clattn__runtime *runtime, clattn__program *program, const char *name,
                                  clattn__kernel **out, clattn__error *error) {
-    clattn_status status = program->cl ? CLATTN_SUCCESS : clattn__program_build(runtime, program, error);
+    clattn_status status = program->cl ? CLATTN_SUCCESS : clattn__program_build(runtime, program, name, error);
     if (status)
         return status;
     for (clattn__kernel *kernel = program->kernels; kernel; kernel = kernel->next)
