@@ -91,7 +91,7 @@ void storage_unpack(clattn_type type, const void *bytes, size_t count, double *v
 
 void storage_round(clattn_type type, double *values, size_t count) {
     for (size_t e = 0; e < count; e++) {
-        int64_t element;
+        int64_t element = 0;
         pack_one(type, values[e], &element);
         values[e] = unpack_one(type, &element);
     }
