@@ -11,9 +11,9 @@
 // a_i + top may lie far above every k_j + w_ij: then all products underflow. A sum below TINY is found out at the
 // end and that row and vector is done again, exactly, term by term (`exact`).
 //
-//   aft_pack       key block, vector: panel and tops
-//   aft_transpose  factor f [n, rank] as rows [rank, columns], so that w_i. = u_i F is made of whole vectors
-//   aft_full       query block, vectors: y
+//   aft_pack  key block, vector: panel and tops
+//   (factors: the right one comes transposed, by aft_transpose of aft_load.cl, so that w_i. is made of whole vectors)
+//   aft_full  query block, vectors: y
 //
 // Padding is never read; its rows of y are 0; a future key's NaN stays out of earlier rows. q and y may share memory.
 // Local memory (WG > 1): BM * (BN + 1) floats. Private: 3 BM CV vectors, and E when WG is 1.
@@ -66,13 +66,6 @@ aft_pack(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_b
         RAW_STORE(e, to);
         RAW_STORE(ex, to + VW);
     }
-}
-
-__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-aft_transpose(__global const float *f, const long f_offset, const long f_row, __global float *rows,
-              const long rows_offset, const long n, const long rank, const long columns) {
-    const long j = get_global_id(0), r = get_group_id(1);
-    if (j < columns) rows[rows_offset + r * columns + j] = j < n ? f[f_offset + j * f_row + r] : 0.0f;
 }
 
 // w: the table [T, T], or the left factor u with the right factor as rows.

@@ -10,7 +10,6 @@
 //   aft_prefix  strip: before[b][block] = state of earlier blocks; after[b][block] = state of this and later blocks
 //               (SUFFIX 1); AVERAGE 1 instead: before[b][0] = the average of v over all tokens (mode simple)
 //   aft_band    block, strip: y
-//   aft_bias    row i, from factors: bias[i][o] = u_i . v_(i - reach + o)
 //
 // Scores are compared as pairs (k, w): (k - k') + (w - w') keeps w's digits beside a large k.
 // Padding is never read; its rows of y are 0. q and y may be the same memory.
@@ -155,7 +154,7 @@ aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
     const source t = {k, x, k_offset + b * k_batch + s.group * k_group + (SHARED_KEY ? 0 : s.c), k_row,
                       x_offset + b * x_batch + s.group * x_group + s.c, x_row};
     const long states = b * blocks * 3 * pitch + s.slot;
-    EACH_VECTOR {
+    for (int v = 0; v < NV; v++) {
         const int lanes = strip_lanes(s, v);
         state right = state_empty();
 #if AHEAD
@@ -180,15 +179,4 @@ aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
         }
         for (long i = max(stop, begin); i < end; i++) store_lanes(y, yi + i * y_row + v * VW, lanes, (V)(0.0f));
     }
-}
-
-__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-aft_bias(__global const float *u, const long u_offset, const long u_row, __global const float *f, const long f_offset,
-         const long f_row, __global float *bias, const long bias_offset, const long n, const long rank,
-         const long reach, const long columns) {
-    const long o = get_global_id(0), i = get_group_id(1), j = i - reach + o;
-    if (o >= columns || j < 0 || j >= n) return;
-    float w = 0.0f;
-    for (long r = 0; r < rank; r++) w = fma(u[u_offset + i * u_row + r], f[f_offset + j * f_row + r], w);
-    bias[bias_offset + i * columns + o] = w;
 }
