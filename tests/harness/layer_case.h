@@ -28,6 +28,10 @@ typedef struct layer_case {
     double tolerance;
 } layer_case;
 
+/* The fields that every case has: {LAYER("dense", "causal", 2, 37, 24, 3), .spread = 30}. */
+#define LAYER(variant_, settings_, B_, n_, d_, H_)                                                                     \
+    .variant = variant_, .settings = settings_, .B = B_, .n = n_, .d = d_, .H = H_
+
 /* What a case is made of; owned. */
 typedef struct layer_data {
     settings settings;
