@@ -2,7 +2,7 @@
 //
 //   gemm_pack      packs one section's W [out, in] into panels of PW output columns, its bias behind all panels
 //   gemm_keep      the same for an engine that wants W as it is: sections * [out, in], then the same biases
-//   gemm_linear    a work-group owns BM rows of one batch entry and BN / PW panels, sections one after another
+//   gemm_linear    a work-group owns BM rows of one batch entry and columns_each <= BN columns, section after section
 //   gemm_epilogue  the same end for a product that another engine has computed: a work-group owns BM rows, BN columns
 //
 // Packed form: sections * ceil(out / PW) panels of in * PW floats, then as many times PW floats of bias; what
@@ -63,17 +63,18 @@ inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, cons
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global const float *packed,
             const long packed_offset, const long rows, const long in, const long out, const long sections,
-            const long x_batch_stride, const long x_row_stride, OUTPUT_PARAMETERS(0), OUTPUT_PARAMETERS(1),
-            OUTPUT_PARAMETERS(2)) {
+            const int columns_each, const long x_batch_stride, const long x_row_stride, OUTPUT_PARAMETERS(0),
+            OUTPUT_PARAMETERS(1), OUTPUT_PARAMETERS(2)) {
     SHARED float xs[BM * KB] ALIGNED;
     V acc[TILES_EACH][TM][TNV];
     const int lid = get_local_id(0);
-    const long b = get_group_id(2), row0 = (long)get_group_id(0) * BM, column0 = (long)get_group_id(1) * BN;
+    const long b = get_group_id(2), row0 = (long)get_group_id(0) * BM, column0 = (long)get_group_id(1) * columns_each;
     const long panels = CEIL_DIV(out, PW), all = sections * panels;
+    const int columns = min((long)columns_each, all * PW - column0);
     __global const float *w = packed + packed_offset, *bias = w + all * in * PW;
     x += x_offset + b * x_batch_stride + row0 * x_row_stride;
 
-    UNROLL for (int n = 0; n < TILES_EACH; n++) tile_zero(acc[n]);
+    UNROLL_GPU for (int n = 0; n < TILES_EACH; n++) tile_zero(acc[n]);
     for (long k0 = 0; k0 < in; k0 += KB) {
         const int count = min((long)KB, in - k0);
         SYNC;
@@ -82,19 +83,14 @@ gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global con
         UNROLL_GPU for (int n = 0; n < TILES_EACH; n++) {
             const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, COLUMN_TILES) * TM;
             const long column = column0 + TILE_COLUMN(t, ROW_TILES, COLUMN_TILES) * TN;
-            if (t < TILES && column < all * PW && row0 + mi < rows) {
-                V c[TM][TNV];
-                tile_copy(c, acc[n]);
-                tile_fma(c, xs + mi * KB, KB, w + (column / PW * in + k0) * PW + column % PW, PW, count);
-                tile_copy(acc[n], c);
-            }
+            if (column < column0 + columns && row0 + mi < rows)
+                tile_fma(acc[n], xs + mi * KB, KB, w + (column / PW * in + k0) * PW + column % PW, PW, count);
         }
     }
     UNROLL_GPU for (int n = 0; n < TILES_EACH; n++) {
         const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, COLUMN_TILES) * TM;
-        const long column = column0 + TILE_COLUMN(t, ROW_TILES, COLUMN_TILES) * TN;
-        const long section = column / (panels * PW);
-        if (t < TILES && section < sections && row0 + mi < rows)
+        const long column = column0 + TILE_COLUMN(t, ROW_TILES, COLUMN_TILES) * TN, section = column / (panels * PW);
+        if (column < column0 + columns && row0 + mi < rows)
             store_tile(acc[n], OUTPUT_OF(section), b, row0 + mi, rows, column - section * panels * PW, out,
                        bias + column);
     }

@@ -55,10 +55,10 @@ inline void store_vector(const output o, const long at, const long row, const lo
 // A micro-tile whose first element is (row, column) of the section; rows below `rows` exist.
 inline void store_tile(V tile[TM][TNV], const output o, const long b, const long row, const long rows,
                        const long column, const long columns, __global const float *bias) {
-    UNROLL for (int j = 0; j < TNV; j++) {
+    UNROLL_GPU for (int j = 0; j < TNV; j++) {
         const long cj = column + j * VW;
         const V bj = RAW_LOAD(bias + j * VW);
-        UNROLL for (int i = 0; i < TM; i++) {
+        UNROLL_GPU for (int i = 0; i < TM; i++) {
             if (row + i < rows && cj < columns)
                 store_vector(o, b * o.batch_stride, row + i, cj, columns, activate(tile[i][j] + bj, o.activation));
         }

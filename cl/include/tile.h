@@ -58,9 +58,11 @@ inline void tile_copy(V to[TM][TNV], V from[TM][TNV]) {
     }
 }
 
-// c += a[0..TM)[0..count) b[0..count)[0..TN); lda, ldb: floats between rows.
-inline void tile_fma(V c[TM][TNV], SHARED const float *a, const int lda, __global const float *b, const long ldb,
+// c += a[0..TM)[0..count) b[0..count)[0..TN); lda, ldb: floats between rows. The micro-tile is held in registers.
+inline void tile_fma(V acc[TM][TNV], SHARED const float *a, const int lda, __global const float *b, const long ldb,
                      const int count) {
+    V c[TM][TNV];
+    tile_copy(c, acc);
     for (int k = 0; k < count; k++) {
         V bk[TNV];
         UNROLL for (int j = 0; j < TNV; j++) { bk[j] = RAW_LOAD(b + k * ldb + j * VW); }
@@ -69,6 +71,7 @@ inline void tile_fma(V c[TM][TNV], SHARED const float *a, const int lda, __globa
             UNROLL for (int j = 0; j < TNV; j++) { c[i][j] = fma(aik, bk[j], c[i][j]); }
         }
     }
+    tile_copy(acc, c);
 }
 
 // As tile_fma, but a weight of exactly 0 takes no part: what its row of b holds, NaN included, is ignored.

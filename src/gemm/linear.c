@@ -68,39 +68,38 @@ void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const
     }
 }
 
-/* The shape for a call: rows of a block no more than there are, and at least four work-groups for each
- * compute unit where the product has them, so that the last ones to finish leave little idle. */
-static clattn__tile shape_for(const clattn__target *target, const clattn__linear_call *call) {
-    clattn__tile tile = target->gemm;
-    if (tile.wg > 1)
-        return tile; /* a GPU's micro-tiles must fill its work-group */
-    const int64_t columns = call->linear.sections * padded_out(&call->linear, target);
-    const int64_t wanted = 4 * (int64_t)target->caps.compute_units;
-    while (tile.bm > tile.tm && tile.bm - tile.tm >= call->rows)
-        tile.bm -= tile.tm;
-    while (tile.bn > tile.pw &&
-           call->batch * clattn__ceil_div(call->rows, tile.bm) * clattn__ceil_div(columns, tile.bn) < wanted)
-        tile.bn -= tile.pw;
-    return tile;
+/* Columns of a work-group: the shape's, or fewer where that leaves less than four work-groups for each compute
+ * unit of a CPU, so that the last ones to finish leave little idle. An argument, not a define: it depends on rows.
+ * A GPU's micro-tiles must fill its work-group. */
+static int64_t columns_each(const clattn__target *target, const clattn__linear_call *call, int64_t columns) {
+    const clattn__tile *tile = &target->gemm;
+    const int64_t row_blocks = call->batch * clattn__ceil_div(call->rows, tile->bm);
+    int64_t each = tile->bn;
+    while (tile->wg == 1 && each > tile->pw &&
+           row_blocks * clattn__ceil_div(columns, each) < 4 * (int64_t)target->caps.compute_units)
+        each -= tile->pw;
+    return each;
 }
 
 static void apply_tile(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call) {
-    const clattn__tile tile = shape_for(target, call);
+    const clattn__tile *tile = &target->gemm;
     const int64_t columns = call->linear.sections * padded_out(&call->linear, target);
+    const int64_t each = columns_each(target, call, columns);
     clattn__stage *stage = clattn__plan_kernel(plan, "gemm", "gemm_linear");
-    clattn__linear_defines(plan, stage, &tile, call);
+    clattn__linear_defines(plan, stage, tile, call);
     clattn__stage_operand(plan, stage, call->x);
     clattn__stage_operand(plan, stage, call->resident);
     clattn__stage_long(plan, stage, call->rows);
     clattn__stage_long(plan, stage, call->linear.in);
     clattn__stage_long(plan, stage, call->linear.out);
     clattn__stage_long(plan, stage, call->linear.sections);
+    clattn__stage_int(plan, stage, (int32_t)each);
     clattn__stage_long(plan, stage, call->x_batch_stride);
     clattn__stage_long(plan, stage, call->x_row_stride);
     clattn__linear_outputs(plan, stage, call);
-    stage->local_bytes = tile.wg > 1 ? sizeof(float) * (size_t)(tile.bm * tile.kb) : 0;
-    clattn__stage_range(stage, clattn__ceil_div(call->rows, tile.bm), clattn__ceil_div(columns, tile.bn), call->batch,
-                        tile.wg);
+    stage->local_bytes = tile->wg > 1 ? sizeof(float) * (size_t)(tile->bm * tile->kb) : 0;
+    clattn__stage_range(stage, clattn__ceil_div(call->rows, tile->bm), clattn__ceil_div(columns, each), call->batch,
+                        tile->wg);
 }
 
 /* Several sequences as one: when neither side cares where one ends. */

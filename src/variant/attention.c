@@ -47,15 +47,9 @@ void clattn__packed_fill(clattn__plan *plan, const clattn__target *target, const
          packed->value_head_stride);
 }
 
-clattn__tile clattn__attention_tile(const clattn__target *target, const clattn__sizes *s) {
-    clattn__tile tile = target->attention;
-    while (tile.wg == 1 && tile.bn / 2 >= s->keys && tile.bn / 2 % tile.pw == 0)
-        tile.bn /= 2;
-    return tile;
-}
-
-void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__tile *tile,
+void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
                              const clattn__sizes *s, clattn_type q_type, clattn_type o_type) {
+    const clattn__tile *tile = &target->attention;
     clattn__tile_defines(plan, stage, tile);
     clattn__stage_define(plan, stage, "D", s->head_size);
     clattn__stage_define(plan, stage, "DV", s->value_size);

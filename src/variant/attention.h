@@ -35,11 +35,8 @@ clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *
 void clattn__packed_fill(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                          const clattn__view *k, const clattn__view *v, const clattn__packed *packed);
 
-/* The tile for these sizes: the target's, with no more columns than there are keys. */
-clattn__tile clattn__attention_tile(const clattn__target *target, const clattn__sizes *sizes);
-
 /* Defines of attention.h, local bytes, and the work range: a group for each block of queries, head, sequence. */
-void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__tile *tile,
+void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
                              const clattn__sizes *sizes, clattn_type q_type, clattn_type o_type);
 
 /* Refuse head sizes that no tile serves. Errors: UNSUPPORTED. */

@@ -8,10 +8,9 @@
 static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
 
 void clattn__dense_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *d) {
-    const clattn__tile tile = clattn__attention_tile(target, &d->sizes);
     const bool has_bias = d->bias.slot != CLATTN__SLOT_NONE;
     clattn__stage *stage = clattn__plan_kernel(plan, "dense", "dense_forward");
-    clattn__attention_shape(plan, stage, &tile, &d->sizes, d->q.type, d->o.type);
+    clattn__attention_shape(plan, stage, target, &d->sizes, d->q.type, d->o.type);
     clattn__stage_define(plan, stage, "HAS_BIAS", has_bias);
     clattn__stage_define(plan, stage, "HIDDEN_INSIDE", has_bias);
     clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE);
