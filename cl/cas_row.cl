@@ -11,6 +11,7 @@
 // HAS_BIAS 0|1, ACT 0 identity | 1 sigmoid, RB >= 1 rows of a group, TYPE_Y 0|1|2 of cas_spread, MAX_PARTS.
 #define TM 1
 #define TNV 1
+#define PW VW
 #include "tile.h"
 
 #if !defined(D) || !defined(HAS_LENGTHS) || !defined(HAS_BIAS) || !defined(ACT) || !defined(RB) ||                    \

@@ -1,6 +1,6 @@
 // Additive attention over given scores [B, H, n] in base 2, and values v: block sums, and the causal scan.
 //
-// cas_sums   group (block, h, b) owns BT tokens: score = scale * the sum of a key's DK channels.
+// cas_keys   group (block, h, b) owns BT tokens: score = scale * the sum of a key's DK channels.
 // cas_block  group (part, h, b) owns `span` tokens: largest score, sum of weights, weighted sum of v.
 // cas_carry  group (chunk, h, b): turns the parts of one head into the state before each of them.
 // cas_scan   group (part, h, b) owns BT tokens: output rows, starting from the state before them.
@@ -9,10 +9,11 @@
 // no weight exceeds 1. Tokens at padding are never read; cas_scan writes zeros there.
 // v and o are at b*batch_stride + h*head_stride + i*row_stride + channel; o may be v itself.
 // Shared memory: cas_block BT floats, cas_scan 3 * BT floats, cas_carry none.
-// Defines (each of them, always): WG, VW, DK (a multiple of VW) and TYPE_K of cas_sums, D (channels of v and o, a
+// Defines (each of them, always): WG, VW, DK (a multiple of VW) and TYPE_K of cas_keys, D (channels of v and o, a
 // multiple of VW), TYPE_V, TYPE_O 0|1|2, BT >= 1, HAS_LENGTHS 0|1.
 #define TM 1
 #define TNV 1
+#define PW VW
 #include "tile.h"
 
 #if !defined(D) || !defined(DK) || !defined(TYPE_K) || !defined(TYPE_V) || !defined(TYPE_O) || !defined(BT) ||         \
@@ -31,7 +32,7 @@ inline long length_of(__global const int *lengths, const long at, const long b, 
 inline long head_row(void) { return get_group_id(2) * get_num_groups(1) + get_group_id(1); }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-cas_sums(__global const STORAGE(TYPE_K) * k, const long k_at, __global const int *lengths, const long lengths_at,
+cas_keys(__global const STORAGE(TYPE_K) * k, const long k_at, __global const int *lengths, const long lengths_at,
          __global float *scores, const long scores_at, const long n, const float scale, const long batch_stride,
          const long head_stride, const long row_stride) {
     const long b = get_group_id(2), j0 = (long)get_group_id(0) * BT;

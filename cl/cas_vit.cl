@@ -18,6 +18,7 @@
 // Defines (each of them, always): WG, VW, D (a multiple of VW), TX 1..64 pixels of a strip, TYPE_Y 0|1|2.
 #define TM 1
 #define TNV 1
+#define PW VW
 #include "tile.h"
 
 #if !defined(D) || !defined(TX) || !defined(TYPE_Y)

@@ -22,13 +22,12 @@
 #error "D, HG, KERNEL, LEFT, BT, TYPE_X: see cas_score.h"
 #endif
 
-#define UP(a, b) (((a) + (b)-1) / (b) * (b))
 #define HEAD_VECTORS ((HG + VW - 1) / VW)
 #define HP (HEAD_VECTORS * VW)
 #define PANELS ((HG * KERNEL + TN - 1) / TN)
-#define CAS_ROWS UP(BT + KERNEL - 1, TM)
+#define CAS_ROWS ROUND_UP(BT + KERNEL - 1, TM)
 // A row of c is read HP wide at every tap, so it ends in zeros where that reaches past the panels.
-#define CAS_REACH UP((KERNEL - 1) * HG + HP, VW)
+#define CAS_REACH ROUND_UP((KERNEL - 1) * HG + HP, VW)
 #define CAS_STRIDE (CAS_REACH > PANELS * TN ? CAS_REACH : PANELS * TN)
 // Channels of one pass: a panel's part stays in the nearest cache for all rows.
 #define CAS_CHANNELS 128

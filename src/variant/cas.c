@@ -1,0 +1,203 @@
+/* The additive core: problem -> plan. Given scores, everything is a softmax over them; causal, a scan. */
+#include "variant/cas.h"
+
+#include <math.h>
+
+#include "core/layout.h"
+
+enum { BLOCK = 64 };
+
+/* ---- stages of cl/cas_scan.cl ---- */
+
+typedef struct types {
+    int64_t key_size;
+    clattn_type k, v, o;
+} types;
+
+static clattn__stage *append(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                             const char *kernel, const types *t) {
+    clattn__stage *stage = clattn__plan_kernel(plan, "cas_scan", kernel);
+    const int vw = clattn__cas_vector(target, shape->size), key_vw = clattn__cas_vector(target, t->key_size);
+    clattn__stage_define(plan, stage, "WG", clattn__cas_group(target));
+    clattn__stage_define(plan, stage, "VW", vw < key_vw ? vw : key_vw);
+    clattn__stage_define(plan, stage, "D", shape->size);
+    clattn__stage_define(plan, stage, "DK", t->key_size);
+    clattn__stage_define(plan, stage, "TYPE_K", t->k);
+    clattn__stage_define(plan, stage, "TYPE_V", t->v);
+    clattn__stage_define(plan, stage, "TYPE_O", t->o);
+    clattn__stage_define(plan, stage, "BT", BLOCK);
+    clattn__stage_define(plan, stage, "HAS_LENGTHS", clattn__cas_given(shape->lengths));
+    return stage;
+}
+
+static void add_strides(clattn__plan *plan, clattn__stage *stage, const clattn__cas_tensor *t) {
+    clattn__stage_long(plan, stage, t->batch_stride);
+    clattn__stage_long(plan, stage, t->head_stride);
+    clattn__stage_long(plan, stage, t->row_stride);
+}
+
+static size_t block_bytes(const clattn__target *target, size_t arrays) {
+    return clattn__cas_group(target) == 1 ? 0 : arrays * BLOCK * sizeof(float);
+}
+
+/* Sums of v over each part of span tokens. */
+static clattn__cas_parts sum_parts(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                                   clattn__operand scores, const clattn__cas_tensor *v, int64_t span) {
+    const types t = {.key_size = shape->size, .v = v->type};
+    const int64_t count = clattn__ceil_div(shape->length, span);
+    const clattn__cas_parts parts = clattn__cas_parts_make(plan, shape->batch * shape->heads, count, shape->size);
+    clattn__stage *stage = append(plan, target, shape, "cas_block", &t);
+    clattn__stage_operand(plan, stage, scores);
+    clattn__stage_operand(plan, stage, v->at);
+    clattn__stage_operand(plan, stage, shape->lengths);
+    clattn__stage_operand(plan, stage, parts.sums);
+    clattn__stage_operand(plan, stage, parts.peaks);
+    clattn__stage_long(plan, stage, shape->length);
+    clattn__stage_long(plan, stage, span);
+    add_strides(plan, stage, v);
+    stage->local_bytes = block_bytes(target, 1);
+    clattn__stage_range(stage, count, shape->heads, shape->batch, clattn__cas_group(target));
+    return parts;
+}
+
+/* Parts become the state before each of them; returns the peaks of those states. */
+static clattn__operand carry(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                             const clattn__cas_parts *parts) {
+    const types t = {.key_size = shape->size};
+    const int64_t lanes = (int64_t)clattn__cas_group(target) * clattn__cas_vector(target, shape->size);
+    const clattn__operand starts = clattn__plan_scratch(plan, shape->batch * shape->heads * parts->count * 2);
+    clattn__stage *stage = append(plan, target, shape, "cas_carry", &t);
+    clattn__stage_operand(plan, stage, parts->sums);
+    clattn__stage_operand(plan, stage, parts->peaks);
+    clattn__stage_operand(plan, stage, starts);
+    clattn__stage_int(plan, stage, (int32_t)parts->count);
+    clattn__stage_range(stage, clattn__ceil_div(shape->size, lanes), shape->heads, shape->batch,
+                        clattn__cas_group(target));
+    return starts;
+}
+
+void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                      clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o) {
+    const types t = {.key_size = shape->size, .v = v->type, .o = o->type};
+    const clattn__cas_parts parts = sum_parts(plan, target, shape, scores, v, BLOCK);
+    const clattn__operand starts = carry(plan, target, shape, &parts);
+    clattn__stage *stage = append(plan, target, shape, "cas_scan", &t);
+    clattn__stage_operand(plan, stage, scores);
+    clattn__stage_operand(plan, stage, v->at);
+    clattn__stage_operand(plan, stage, shape->lengths);
+    clattn__stage_operand(plan, stage, parts.sums);
+    clattn__stage_operand(plan, stage, starts);
+    clattn__stage_operand(plan, stage, o->at);
+    clattn__stage_long(plan, stage, shape->length);
+    add_strides(plan, stage, v);
+    add_strides(plan, stage, o);
+    stage->local_bytes = block_bytes(target, 3);
+    clattn__stage_range(stage, parts.count, shape->heads, shape->batch, clattn__cas_group(target));
+}
+
+static clattn__operand score_keys(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                                  const clattn__cas_tensor *k, int64_t key_size, float scale) {
+    const types t = {.key_size = key_size, .k = k->type};
+    const clattn__operand scores = clattn__plan_scratch(plan, shape->batch * shape->heads * shape->length);
+    clattn__stage *stage = append(plan, target, shape, "cas_keys", &t);
+    clattn__stage_operand(plan, stage, k->at);
+    clattn__stage_operand(plan, stage, shape->lengths);
+    clattn__stage_operand(plan, stage, scores);
+    clattn__stage_long(plan, stage, shape->length);
+    clattn__stage_float(plan, stage, scale);
+    add_strides(plan, stage, k);
+    clattn__stage_range(stage, clattn__ceil_div(shape->length, BLOCK), shape->heads, shape->batch,
+                        clattn__cas_group(target));
+    return scores;
+}
+
+/* ---- the problem ---- */
+
+static clattn_status check_tensor(const clattn_tensor *t, const char *name, const clattn_tensor *k, int64_t size,
+                                  bool output, clattn__error *error) {
+    const clattn__layout_rule rule = {
+        .name = name, .rank = 4, .shape = {k->shape[0], k->shape[1], k->shape[2], size}, .output = output};
+    return clattn__layout_check(t, &rule, error);
+}
+
+static clattn_status check_lengths(const clattn_tensor *lengths, int64_t batch, clattn__error *error) {
+    const clattn__layout_rule rule = {
+        .name = "lengths", .rank = 1, .shape = {batch}, .integer = true, .integer_type = CLATTN_I32};
+    return clattn__layout_absent(lengths) ? CLATTN_SUCCESS : clattn__layout_check(lengths, &rule, error);
+}
+
+static clattn_status check(const clattn_cas_problem *p, clattn__error *error) {
+    const clattn__layout_rule keys = {
+        .name = "k", .rank = 4, .shape = {CLATTN__ANY_SIZE, CLATTN__ANY_SIZE, CLATTN__ANY_SIZE, CLATTN__ANY_SIZE}};
+    clattn_status status = clattn__layout_check(&p->k, &keys, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    const int64_t size = p->k.shape[3];
+    if (!clattn__layout_absent(&p->q))
+        status = check_tensor(&p->q, "q", &p->k, size, false, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_tensor(&p->v, "v", &p->k, CLATTN__ANY_SIZE, false, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_tensor(&p->o, "o", &p->k, p->v.shape[3], true, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_lengths(&p->lengths, p->k.shape[0], error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("head size of k", size, 1, INT32_MAX, error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__range_check("head size of v", p->v.shape[3], 1, INT32_MAX, error);
+    for (int axis = 0; axis < 3 && status == CLATTN_SUCCESS; axis++)
+        status = clattn__range_check(axis == 0 ? "batch" : axis == 1 ? "heads" : "length", p->k.shape[axis], 0,
+                                     INT32_MAX, error);
+    if (status == CLATTN_SUCCESS && !isfinite(p->scale))
+        status = clattn__fail(error, CLATTN_INVALID_ARGUMENT, "scale is %g, but must be finite", (double)p->scale);
+    return status;
+}
+
+static void bind(const clattn_cas_problem *p, clattn__plan *plan) {
+    clattn__plan_init(plan, CLATTN_CAS_SLOTS);
+    if (!clattn__layout_absent(&p->q))
+        clattn__plan_bind(plan, CLATTN_CAS_Q, "q", &p->q, true);
+    clattn__plan_bind(plan, CLATTN_CAS_K, "k", &p->k, false);
+    clattn__plan_bind(plan, CLATTN_CAS_V, "v", &p->v, false);
+    if (!clattn__layout_absent(&p->lengths))
+        clattn__plan_bind(plan, CLATTN_CAS_LENGTHS, "lengths", &p->lengths, false);
+    clattn__plan_bind(plan, CLATTN_CAS_O, "o", &p->o, false);
+}
+
+static clattn__cas_tensor tensor_of(int slot, const clattn_tensor *t) {
+    return (clattn__cas_tensor){{slot, 0}, t->type, t->stride[0], t->stride[1], t->stride[2]};
+}
+
+static void append_stages(const clattn_cas_problem *p, const clattn__target *target, clattn__plan *plan) {
+    const clattn__cas_shape shape = {
+        .batch = p->k.shape[0],
+        .heads = p->k.shape[1],
+        .length = p->k.shape[2],
+        .size = p->v.shape[3],
+        .lengths = clattn__layout_absent(&p->lengths) ? clattn__cas_none() : (clattn__operand){CLATTN_CAS_LENGTHS, 0},
+    };
+    const clattn__cas_tensor k = tensor_of(CLATTN_CAS_K, &p->k), v = tensor_of(CLATTN_CAS_V, &p->v),
+                             o = tensor_of(CLATTN_CAS_O, &p->o);
+    const double scale = p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->k.shape[3]);
+    const clattn__operand scores = score_keys(plan, target, &shape, &k, p->k.shape[3], (float)(scale * CLATTN__LOG2E));
+    if (p->causal) {
+        clattn__cas_scan(plan, target, &shape, scores, &v, &o);
+        return;
+    }
+    const int64_t span = clattn__cas_span(target, shape.batch * shape.heads, shape.length, BLOCK);
+    const clattn__cas_parts parts = sum_parts(plan, target, &shape, scores, &v, span);
+    const clattn__operand rows = clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts);
+    clattn__cas_spread(plan, target, &shape, rows, clattn__cas_none(), &o);
+}
+
+clattn_status clattn__cas_core(const void *problem, const clattn__target *target, clattn__plan *plan,
+                               clattn__error *error) {
+    const clattn_cas_problem *p = problem;
+    clattn_status status = check(p, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    bind(p, plan);
+    if (p->k.shape[0] > 0 && p->k.shape[1] > 0 && p->k.shape[2] > 0)
+        append_stages(p, target, plan);
+    return CLATTN_SUCCESS;
+}
