@@ -51,3 +51,20 @@ int folder_count(void) {
     closedir(dir);
     return count;
 }
+
+void folder_put(const char *path, const void *data, size_t size) {
+    FILE *stream = fopen(path, "wb");
+    ck_assert_ptr_nonnull(stream);
+    ck_assert_uint_eq(fwrite(data, 1, size, stream), size);
+    ck_assert_int_eq(fclose(stream), 0);
+}
+
+void folder_expect(const char *path, const void *data, size_t size) {
+    FILE *stream = fopen(path, "rb");
+    ck_assert_msg(stream != NULL, "%s is missing", path);
+    char *held = malloc(size + 1);
+    ck_assert_uint_eq(fread(held, 1, size + 1, stream), size);
+    ck_assert_mem_eq(held, data, size);
+    free(held);
+    fclose(stream);
+}
