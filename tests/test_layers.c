@@ -53,15 +53,17 @@ static const layer_case cases[] = {
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };
 
-static void check_as(const layer_case *given, clattn_type type) {
+static void check_on(const fixture *f, const layer_case *given, clattn_type type) {
     layer_case c = *given;
     c.type = type;
     c.seed = 1000 + (uint64_t)(given - cases);
     if (clattn__variant_find(c.variant))
-        check_layer_case(device(), &c);
+        check_layer_case(f, &c);
     else
         test_skip("this family is not built");
 }
+
+static void check_as(const layer_case *given, clattn_type type) { check_on(device(), given, type); }
 
 START_TEST(layers_in_f32) { check_as(&cases[_i], CLATTN_F32); }
 END_TEST
@@ -79,6 +81,16 @@ START_TEST(layers_off_alignment) {
 }
 END_TEST
 
+START_TEST(layers_out_of_order) {
+    fixture f = *device();
+    f.queue = f.out_of_order;
+    if (f.queue)
+        check_on(&f, &cases[_i], CLATTN_F32);
+    else
+        test_skip("the device has no out-of-order queue");
+}
+END_TEST
+
 static void aligned_again(void) { device()->shift = 0; }
 
 int main(void) {
@@ -90,6 +102,7 @@ int main(void) {
     tcase_add_loop_test(layers, layers_in_f16, 0, CASES);
     tcase_add_loop_test(layers, layers_in_bf16, 0, CASES);
     tcase_add_loop_test(layers, layers_off_alignment, 0, CASES);
+    tcase_add_loop_test(layers, layers_out_of_order, 0, CASES);
     suite_add_tcase(suite, layers);
     return run_device_suite(suite);
 }
