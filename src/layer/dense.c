@@ -40,7 +40,7 @@ static clattn_status forward(const void *description, const clattn_layer_shape *
                              clattn__plan *plan, clattn__error *error) {
     const clattn_dense_layer_desc *desc = description;
     (void)error;
-    const clattn__self self = clattn__self_project(plan, target, desc->model_size, desc->heads, shape);
+    const clattn__self self = clattn__self_project(plan, target, desc->model_size, desc->heads, shape, false);
     clattn__dense core = {.sizes = self.sizes,
                           .q = self.q,
                           .o = self.o,

@@ -44,27 +44,44 @@ static clattn__linear_call project_x(int64_t d, const clattn_layer_shape *shape)
                                  .resident = {CLATTN__SLOT_RESIDENT + CLATTN__RESIDENT_QKV, 0}};
 }
 
+/* Padded rows, as attention reads values. */
+static clattn__linear_out as_rows(const clattn__self *self, const clattn__target *target, clattn__operand to) {
+    return (clattn__linear_out){.to = to,
+                                .head_size = self->sizes.value_size,
+                                .batch_stride = self->packed.value_batch_stride,
+                                .head_stride = self->packed.value_head_stride,
+                                .row_stride = clattn__padded_row(target, self->sizes.value_size)};
+}
+
+static clattn__linear_out as_panels(const clattn__self *self) {
+    return (clattn__linear_out){.form = CLATTN__PANELS,
+                                .to = self->packed.keys,
+                                .head_size = self->sizes.head_size,
+                                .batch_stride = self->packed.key_batch_stride,
+                                .head_stride = self->packed.key_head_stride};
+}
+
 clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t d, int64_t heads,
-                                  const clattn_layer_shape *shape) {
+                                  const clattn_layer_shape *shape, bool want_key_rows) {
     const int64_t n = shape->length, dh = d / heads;
     clattn__self self = {.sizes = {shape->batch, heads, heads, n, n, dh, dh},
                          .q = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d},
                          .o = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d},
+                         .key_rows = {CLATTN__SLOT_NONE, 0},
                          .lengths = {shape->has_lengths ? CLATTN_LAYER_LENGTHS : CLATTN__SLOT_NONE, 0}};
     self.packed = clattn__packed_reserve(plan, target, &self.sizes);
+    if (want_key_rows)
+        self.key_rows = clattn__plan_scratch(plan, self.packed.value_batch_stride * shape->batch);
     clattn__linear_call call = project_x(d, shape);
     call.out[0] = clattn__out_rows(self.q.at, n, d);
-    call.out[1] = (clattn__linear_out){.form = CLATTN__PANELS,
-                                       .to = self.packed.keys,
-                                       .head_size = dh,
-                                       .batch_stride = self.packed.key_batch_stride,
-                                       .head_stride = self.packed.key_head_stride};
-    call.out[2] = (clattn__linear_out){.to = self.packed.values,
-                                       .head_size = dh,
-                                       .batch_stride = self.packed.value_batch_stride,
-                                       .head_stride = self.packed.value_head_stride,
-                                       .row_stride = clattn__padded_row(target, dh)};
+    call.out[1] = want_key_rows ? as_rows(&self, target, self.key_rows) : as_panels(&self);
+    call.out[2] = as_rows(&self, target, self.packed.values);
     clattn__linear_apply(plan, target, &call);
+    if (want_key_rows) {
+        const clattn__view rows = {self.key_rows, CLATTN_F32, call.out[1].batch_stride, call.out[1].head_stride,
+                                   call.out[1].row_stride};
+        clattn__packed_keys(plan, target, &self.sizes, &rows, &self.packed);
+    }
     return self;
 }
 

@@ -25,11 +25,12 @@ typedef struct clattn__self {
     clattn__sizes sizes;
     clattn__view q, o; /* o: where the core writes, [B, n, d] in the workspace */
     clattn__packed packed;
-    clattn__operand lengths; /* slot NONE when absent */
+    clattn__operand key_rows; /* keys as padded rows too, strides as values; slot NONE when not wanted */
+    clattn__operand lengths;  /* slot NONE when absent */
 } clattn__self;
 
 clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t model_size, int64_t heads,
-                                  const clattn_layer_shape *shape);
+                                  const clattn_layer_shape *shape, bool want_key_rows);
 
 /* y = o W_out^T + b. */
 void clattn__self_output(clattn__plan *plan, const clattn__target *target, int64_t model_size,

@@ -9,14 +9,18 @@ clattn__view clattn__view_of(int slot, const clattn_tensor *tensor) {
     return (clattn__view){{slot, 0}, tensor->type, tensor->stride[0], tensor->stride[1], tensor->stride[2]};
 }
 
-clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s) {
+clattn__packed clattn__packed_layout(const clattn__target *target, const clattn__sizes *s) {
     const int64_t width = clattn__panel_width(target);
     const int64_t key_head = clattn__ceil_div(s->keys, width) * width * s->head_size;
     const int64_t value_head = s->keys * clattn__padded_row(target, s->value_size);
-    clattn__packed packed = {.key_head_stride = key_head,
-                             .key_batch_stride = key_head * s->kv_heads,
-                             .value_head_stride = value_head,
-                             .value_batch_stride = value_head * s->kv_heads};
+    return (clattn__packed){.key_head_stride = key_head,
+                            .key_batch_stride = key_head * s->kv_heads,
+                            .value_head_stride = value_head,
+                            .value_batch_stride = value_head * s->kv_heads};
+}
+
+clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s) {
+    clattn__packed packed = clattn__packed_layout(target, s);
     packed.keys = clattn__plan_scratch(plan, packed.key_batch_stride * s->batch);
     packed.values = clattn__plan_scratch(plan, packed.value_batch_stride * s->batch);
     return packed;
@@ -39,10 +43,14 @@ static void fill(clattn__plan *plan, const clattn__target *target, const char *k
     clattn__stage_range(stage, clattn__ceil_div(s->keys, clattn__panel_width(target)), s->kv_heads, s->batch, 1);
 }
 
-void clattn__packed_fill(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
-                         const clattn__view *k, const clattn__view *v, const clattn__packed *packed) {
+void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                         const clattn__view *k, const clattn__packed *packed) {
     fill(plan, target, "pack_keys", s, s->head_size, k, packed->keys, packed->key_batch_stride,
          packed->key_head_stride);
+}
+
+void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                           const clattn__view *v, const clattn__packed *packed) {
     fill(plan, target, "pack_values", s, s->value_size, v, packed->values, packed->value_batch_stride,
          packed->value_head_stride);
 }

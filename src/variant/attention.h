@@ -28,12 +28,17 @@ typedef struct clattn__packed {
 /* The view of a rank-4 tensor [B, H, rows, head size] of a slot. */
 clattn__view clattn__view_of(int slot, const clattn_tensor *tensor);
 
-/* Reserve packed keys and values in the workspace. */
+/* Strides of packed keys and values, operands unset. */
+clattn__packed clattn__packed_layout(const clattn__target *target, const clattn__sizes *sizes);
+
+/* The same, in the workspace. */
 clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes);
 
-/* Append the stages that pack k and v. */
-void clattn__packed_fill(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
-                         const clattn__view *k, const clattn__view *v, const clattn__packed *packed);
+/* Append the stage that packs k, or v. */
+void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                         const clattn__view *k, const clattn__packed *packed);
+void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                           const clattn__view *v, const clattn__packed *packed);
 
 /* Defines of attention.h, local bytes, and the work range: a group for each block of queries, head, sequence. */
 void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,

@@ -182,7 +182,8 @@ clattn_status clattn__dense_core(const void *problem, const clattn__target *targ
         return status;
     const clattn__view k = clattn__view_of(CLATTN_DENSE_K, &p->k), v = clattn__view_of(CLATTN_DENSE_V, &p->v);
     d.packed = clattn__packed_reserve(plan, target, &d.sizes);
-    clattn__packed_fill(plan, target, &d.sizes, &k, &v, &d.packed);
+    clattn__packed_keys(plan, target, &d.sizes, &k, &d.packed);
+    clattn__packed_values(plan, target, &d.sizes, &v, &d.packed);
     clattn__dense_append(plan, target, &d);
     return CLATTN_SUCCESS;
 }

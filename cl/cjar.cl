@@ -1,0 +1,239 @@
+// cjar: local window, global memory and random links in one softmax. A work-group owns BM queries of one head.
+//
+// A query's keys come in three parts, one after another, into one running softmax:
+//   memory   MEMORY rows that every query sees, packed once with the weights
+//   window   an interval of the sequence (mask.h), tiles as in dense attention
+//   links    single keys of a sorted list for each query, BN at a time: rows gathered one by one
+// MULTIPLY: a hidden key that causal and padding allow takes part with score 0. All of them enter first, as a
+// count and a difference of running sums of V (cjar_prefix); a link then enters with its weight less that of a 0.
+//
+// Defines and local memory: attention.h, plus 2*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1.
+#include "attention.h"
+
+#if !defined(MEMORY) || !defined(HAS_LINKS) || !defined(MULTIPLY)
+#error "MEMORY, HAS_LINKS, MULTIPLY: see the head of cjar.cl"
+#endif
+
+// sums[j] = V[0] + … + V[j-1] of one head, j = 0 … its length; a work-item owns VW columns. The rounding error of each
+// step is carried along, so that differences of far sums stay exact to float32.
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
+cjar_prefix(__global const float *values, const long values_offset, __global float *sums, const long sums_offset,
+            __global const int *lengths, const long lengths_offset, const int n, const long v_batch,
+            const long v_head, const long heads) {
+    const long h = get_group_id(1), b = get_group_id(2), column = get_group_id(0) * VW;
+    const int length = lengths ? clamp(lengths[lengths_offset + b], 0, n) : n;
+    __global const float *v = values + values_offset + b * v_batch + h * v_head + column;
+    __global float *to = sums + sums_offset + (b * heads + h) * (n + 1) * DVP + column;
+    V sum = (V)(0.0f), lost = (V)(0.0f);
+    RAW_STORE(sum, to);
+    for (long j = 0; j < length; j++) {
+        const V x = RAW_LOAD(v + j * DVP) - lost, next = sum + x;
+        lost = (next - sum) - x;
+        sum = next;
+        RAW_STORE(sum, to + (j + 1) * DVP);
+    }
+}
+
+// Keys that query i may see at all: [0, allowed); 0 for padding.
+inline int allowed_keys(const sequence seq, const int i, const int causal) {
+    return i >= seq.queries ? 0 : causal ? min(i + 1, seq.keys) : seq.keys;
+}
+
+#if MULTIPLY
+// The state after all hidden keys, each with score 0.
+inline void hidden_block(V acc[VALUE_TILES_EACH][TM][TNV], const rows r, __global const float *sums, const sequence seq,
+                         const int row0, const int count, const int causal, const int lid) {
+    for (int i = lid; i < count; i += WG) {
+        const int hidden = allowed_keys(seq, row0 + i, causal) - (r.visible[i].y - r.visible[i].x);
+        r.m[i] = hidden > 0 ? 0.0f : -INFINITY;
+        r.l[i] = hidden;
+    }
+    UNROLL_GPU for (int n = 0; n < VALUE_TILES_EACH; n++) {
+        const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, VALUE_COLUMNS) * TM;
+        const int column = TILE_COLUMN(t, ROW_TILES, VALUE_COLUMNS) * TN;
+        UNROLL_GPU for (int i = 0; i < TM; i++) {
+            if (t >= VALUE_TILES || mi + i >= count)
+                continue;
+            const int2 window = r.visible[mi + i];
+            const int allowed = allowed_keys(seq, row0 + mi + i, causal);
+            __global const float *all = sums + (long)allowed * DVP + column, *lo = sums + (long)window.x * DVP + column,
+                                 *hi = sums + (long)window.y * DVP + column;
+            UNROLL for (int j = 0; j < TNV; j++) {
+                acc[n][i][j] = (RAW_LOAD(all + j * VW) - RAW_LOAD(hi + j * VW)) + RAW_LOAD(lo + j * VW);
+            }
+        }
+    }
+}
+#endif
+
+// One block of keys: scores, weights, values.
+inline void attend(V acc[VALUE_TILES_EACH][TM][TNV], SHARED float *s, SHARED const float *qs, const rows r,
+                   __global const float *panels, __global const float *values, const int first, const int columns,
+                   const int lid) {
+    score_block(s, qs, panels, first, columns, lid);
+    SYNC;
+    softmax_block(s, r, first, columns, lid);
+    SYNC;
+    value_block(acc, s, r, values + (long)first * DVP, first, columns, lid);
+    SYNC;
+}
+
+#if HAS_LINKS
+typedef struct link_list {
+    __global const long *starts; // [queries + 1]
+    __global const int *keys;    // [count], ascending within a query
+    long count;
+} link_list;
+
+// Links first .. first + BN of query i: where they begin, and how many there are.
+inline int link_chunk(const link_list list, const int i, const long first, long *begin) {
+    const long start = clamp(list.starts[i], 0L, list.count), end = clamp(list.starts[i + 1], start, list.count);
+    *begin = min(start + first, end);
+    return min(end - *begin, (long)BN);
+}
+
+inline long most_links(const link_list list, const int row0, const int count) {
+    long most = 0;
+    for (int i = row0; i < row0 + count; i++)
+        most = max(most, list.starts[i + 1] - list.starts[i]);
+    return min(most, list.count);
+}
+
+inline float dot_row(SHARED const float *q, __global const float *k) {
+    V sum = (V)(0.0f);
+    int d = 0;
+    for (; d + VW <= D; d += VW)
+        sum = fma(RAW_LOAD(q + d), RAW_LOAD(k + d), sum);
+    float total = vsum(sum);
+    for (; d < D; d++)
+        total = fma(q[d], k[d], total);
+    return total;
+}
+
+// A link counts if its key is no padding, not in the future, and not in the window already. A query that is padding
+// has allowed = 0.
+inline bool link_counts(const int key, const int2 window, const int allowed) {
+    return key >= 0 && key < allowed && !(key >= window.x && key < window.y);
+}
+
+inline void link_scores(SHARED float *s, SHARED const float *qs, const rows r, const link_list list,
+                        __global const float *key_rows, const sequence seq, const int row0, const int count,
+                        const int causal, const long first, const int lid) {
+    for (int i = 0; i < count; i++) {
+        long begin;
+        const int links = link_chunk(list, row0 + i, first, &begin), allowed = allowed_keys(seq, row0 + i, causal);
+        for (int e = lid; e < links; e += WG) {
+            const int key = list.keys[begin + e];
+            s[i * SLD + e] = link_counts(key, r.visible[i], allowed)
+                                 ? dot_row(qs + i * D, key_rows + (long)key * DVP)
+                                 : -INFINITY;
+        }
+    }
+}
+
+inline void link_softmax(SHARED float *s, const rows r, const link_list list, const sequence seq, const int row0,
+                         const int count, const int causal, const long first, const int lid) {
+    for (int i = lid; i < count; i += WG) {
+        long begin;
+        const int links = link_chunk(list, row0 + i, first, &begin);
+        softmax_row(s + i * SLD, 0, links, ROUND_UP(links, VW), r.m + i, r.l + i, r.c + i);
+#if MULTIPLY
+        const float of_zero = EXP2(-r.m[i]); // what hidden_block counted for each of them
+        const int allowed = allowed_keys(seq, row0 + i, causal);
+        for (int e = 0; e < links; e++)
+            if (link_counts(list.keys[begin + e], r.visible[i], allowed)) {
+                s[i * SLD + e] -= of_zero;
+                r.l[i] -= of_zero;
+            }
+#endif
+    }
+}
+
+inline void link_values(V acc[VALUE_TILES_EACH][TM][TNV], SHARED const float *p, const rows r, const link_list list,
+                        __global const float *values, const int row0, const int count, const long first,
+                        const int lid) {
+    UNROLL_GPU for (int n = 0; n < VALUE_TILES_EACH; n++) {
+        const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, VALUE_COLUMNS) * TM;
+        const int column = TILE_COLUMN(t, ROW_TILES, VALUE_COLUMNS) * TN;
+        UNROLL_GPU for (int i = 0; i < TM; i++) {
+            if (t >= VALUE_TILES || mi + i >= count)
+                continue;
+            long begin;
+            const int links = link_chunk(list, row0 + mi + i, first, &begin);
+            V c[TNV];
+            UNROLL for (int j = 0; j < TNV; j++) { c[j] = acc[n][i][j] * r.c[mi + i]; }
+            for (int e = 0; e < links; e++) {
+                const float weight = p[(mi + i) * SLD + e];
+                if (weight == 0.0f)
+                    continue; // hidden: not to be read
+                __global const float *v = values + (long)list.keys[begin + e] * DVP + column;
+                UNROLL for (int j = 0; j < TNV; j++) { c[j] = fma((V)(weight), RAW_LOAD(v + j * VW), c[j]); }
+            }
+            UNROLL for (int j = 0; j < TNV; j++) { acc[n][i][j] = c[j]; }
+        }
+    }
+}
+#endif
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
+cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const float *k_panels,
+             const long k_offset, __global const float *v_rows, const long v_offset, __global STORAGE(TYPE_O) *o,
+             const long o_offset, __global const float *memory_panels, const long memory_panels_offset,
+             __global const float *memory_rows, const long memory_rows_offset, __global const float *k_rows,
+             const long k_rows_offset, __global const float *sums, const long sums_offset,
+             __global const long *link_starts, const long link_starts_offset,
+             __global const int *link_keys, const long link_keys_offset, __global const int *lengths,
+             const long lengths_offset, const int n, const float scale, const int left, const int right,
+             const int causal, const long link_count, const long q_batch, const long q_head,
+             const long q_row, const long k_batch, const long k_head, const long v_batch, const long v_head,
+             const long o_batch, const long o_head, const long o_row) {
+    SHARED float qs[BM * D] ALIGNED, s[BM * SLD] ALIGNED, m[BM], l[BM], c[BM];
+    SHARED int2 visible[BM], visible_memory[BM];
+    V acc[VALUE_TILES_EACH][TM][TNV];
+    const int lid = get_local_id(0), row0 = get_group_id(0) * BM, count = min(BM, n - row0);
+    const long h = get_group_id(1), b = get_group_id(2);
+    const sequence seq =
+        sequence_of(b, n, n, lengths, lengths_offset, lengths, lengths_offset, 0);
+    const rows r = {m, l, c, visible};
+
+    for (int i = lid; i < BM; i += WG) {
+        visible[i] = visible_keys(seq, row0 + i, left, right);
+        visible_memory[i] = row0 + i < seq.queries ? (int2)(0, MEMORY) : (int2)(0, 0);
+    }
+    rows_init(r, lid);
+    query_block(qs, q + q_offset + b * q_batch + h * q_head + row0 * q_row, q_row, min(count, seq.queries - row0),
+                scale * LOG2E, lid);
+    UNROLL_GPU for (int t = 0; t < VALUE_TILES_EACH; t++) tile_zero(acc[t]);
+    SYNC;
+
+#if MULTIPLY
+    hidden_block(acc, r, sums + sums_offset + (b * get_num_groups(1) + h) * (n + 1) * DVP, seq, row0, count, causal, lid);
+    SYNC;
+#endif
+#if MEMORY > 0
+    const rows with_memory = {m, l, c, visible_memory};
+    __global const float *panels_m = memory_panels + memory_panels_offset + h * ROUND_UP(MEMORY, PW) * D;
+    __global const float *values_m = memory_rows + memory_rows_offset + h * MEMORY * DVP;
+    for (int first = 0; first < MEMORY; first += BN)
+        attend(acc, s, qs, with_memory, panels_m, values_m, first, min(BN, MEMORY - first), lid);
+#endif
+    const int4 u = visible_union(visible, BM);
+    __global const float *panels = k_panels + k_offset + b * k_batch + h * k_head;
+    __global const float *values = v_rows + v_offset + b * v_batch + h * v_head;
+    for (int first = u.x / PW * PW; first < u.y; first += BN)
+        attend(acc, s, qs, r, panels, values, first, min(BN, u.y - first), lid);
+#if HAS_LINKS
+    const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
+    __global const float *key_rows = k_rows + k_rows_offset + b * v_batch + h * v_head;
+    const long most = most_links(list, row0, count);
+    for (long first = 0; first < most; first += BN) {
+        link_scores(s, qs, r, list, key_rows, seq, row0, count, causal, first, lid);
+        SYNC;
+        link_softmax(s, r, list, seq, row0, count, causal, first, lid);
+        SYNC;
+        link_values(acc, s, r, list, values, row0, count, first, lid);
+        SYNC;
+    }
+#endif
+    output_block(acc, r, o + o_offset + b * o_batch + h * o_head + row0 * o_row, o_row, count, lid);
+}
