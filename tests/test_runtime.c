@@ -109,6 +109,8 @@ START_TEST(sources_are_embedded) {
     ck_assert_ptr_nonnull(strstr(text, "#line 1 \"gemm.cl\"\n"));
     ck_assert_int_eq(count_of(text, "#line 1 \"include/types.h\"\n"), 1);
     ck_assert_int_eq(count_of(text, "#include"), 0);
+    clattn__source_keep(text, "gemm_linear");
+    ck_assert_int_eq(count_of(text, "__kernel"), 1);
     free(text);
     ck_assert_int_eq(clattn__source_expand("nothing", &text, &error), CLATTN_IO_FAILED);
     ck_assert_ptr_null(text);
@@ -141,6 +143,33 @@ START_TEST(missing_files_are_named) {
     ck_assert_int_eq(clattn__source_expand("gemm", &text, &error), CLATTN_IO_FAILED);
     ck_assert_ptr_nonnull(strstr(error.text, path));
     free(path);
+}
+END_TEST
+
+static void expect_kept(const char *source, const char *kernel, const char *expected) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", source);
+    clattn__source_keep(text, kernel);
+    ck_assert_str_eq(text, expected);
+}
+
+START_TEST(one_kernel_is_kept) {
+    const char *three = "int help(void) {\n}\n__kernel void a(int x) {\n  if (x) {\n  }\n}\nint b(void);\n"
+                        "__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void\nab(int x,\n int y) {\n}\n"
+                        "__kernel void c(void) {}\nlast";
+    expect_kept(three, "a",
+                "int help(void) {\n}\n__kernel void a(int x) {\n  if (x) {\n  }\n}\nint b(void);\n\n\n\n\n\nlast");
+    expect_kept(three, "ab",
+                "int help(void) {\n}\n\n\n\n\nint b(void);\n"
+                "__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void\nab(int x,\n int y) {\n}\n\nlast");
+    expect_kept(three, "c", "int help(void) {\n}\n\n\n\n\nint b(void);\n\n\n\n\n__kernel void c(void) {}\nlast");
+    expect_kept("__attribute__((pure)) int f(void) {\n}\n", "a", "__attribute__((pure)) int f(void) {\n}\n");
+    expect_kept("__kernel void a(void) {\n  x }\n__kernel void b(void) {\n}\n", "b",
+                "__kernel void a(void) {\n  x }\n__kernel void b(void) {\n}\n");
+    expect_kept("__kernel void a(void) {\n}\n__kernel void CAT(b)(void) {\n}\n", "b2",
+                "__kernel void a(void) {\n}\n__kernel void CAT(b)(void) {\n}\n");
+    expect_kept("__kernel void a(void) {\n}\n__kernel void b(void) {\n}", "a", "__kernel void a(void) {\n}\n\n");
+    expect_kept("", "b", "");
 }
 END_TEST
 
@@ -390,6 +419,7 @@ int main(void) {
     tcase_add_test(sources, sources_are_embedded);
     tcase_add_test(sources, headers_come_once_with_line_markers);
     tcase_add_test(sources, missing_files_are_named);
+    tcase_add_test(sources, one_kernel_is_kept);
     add_device_tests(suite);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -201,6 +201,7 @@ clattn_status clattn__kernel_get(clattn__runtime *runtime, const char *file, con
     clattn_status status = clattn__source_expand(file, &source, error);
     if (status)
         return status;
+    clattn__source_keep(source, kernel);
     char *options = clattn__program_options(runtime->caps.quirks, defines, count);
     clattn__program *program = options ? find_program(runtime, file, source, options) : NULL;
     if (!options)

@@ -1,5 +1,6 @@
 /* Compiled programs and their kernels: memory, then disk, then the compiler.
  *
+ * A program is one kernel: what else its file holds is taken out (clattn__source_keep).
  * A program's key is a hash of everything that shapes its binary. One thread compiles a key while others that
  * want the same one wait; other keys go on.
  *
