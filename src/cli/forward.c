@@ -1,0 +1,173 @@
+#include "cli/forward.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/clock.h"
+#include "cli/convert.h"
+
+/* What a run holds while it lasts. */
+typedef struct state {
+    clattn_tensor tensors[CLATTN_LAYER_SLOTS];
+    clattn_workspace workspace;
+    double *host_ms, *device_ms; /* [repeat] */
+} state;
+
+static uint64_t elements(const forward *call) {
+    return (uint64_t)call->shape.batch * (uint64_t)call->shape.length * (uint64_t)call->size;
+}
+
+/* ---- storage types ---- */
+
+static uint16_t *narrow(const float *values, uint64_t count, clattn_type type) {
+    uint16_t *words = malloc(count > 0 ? (size_t)count * sizeof *words : 1);
+    for (uint64_t i = 0; words && i < count; ++i) {
+        words[i] = type == CLATTN_F16 ? f32_to_f16(values[i]) : f32_to_bf16(values[i]);
+    }
+    return words;
+}
+
+static void widen(const uint16_t *words, uint64_t count, clattn_type type, float *values) {
+    for (uint64_t i = 0; i < count; ++i) {
+        values[i] = type == CLATTN_F16 ? f16_to_f32(words[i]) : bf16_to_f32(words[i]);
+    }
+}
+
+static bool put_x(session *s, const forward *call, cl_mem *memory, failure *f) {
+    uint64_t count = elements(call), bytes = count * clattn_type_size(call->shape.type);
+    if (call->shape.type == CLATTN_F32) {
+        return session_buffer(s, "the input", bytes, call->x, memory, f);
+    }
+    uint16_t *words = narrow(call->x, count, call->shape.type);
+    bool done = words ? session_buffer(s, "the input", bytes, words, memory, f)
+                      : fail_with(f, "no memory for %" PRIu64 " bytes of input", bytes);
+    free(words);
+    return done;
+}
+
+static bool read_back(session *s, cl_mem memory, uint64_t bytes, void *to, failure *f) {
+    cl_int code =
+        bytes > 0 ? clEnqueueReadBuffer(s->queue, memory, CL_TRUE, 0, (size_t)bytes, to, 0, NULL, NULL) : CL_SUCCESS;
+    return code == CL_SUCCESS || fail_with(f, "the output could not be read: %s", clattn_status_string(code));
+}
+
+static bool get_y(session *s, const forward *call, cl_mem memory, failure *f) {
+    uint64_t count = elements(call), bytes = count * clattn_type_size(call->shape.type);
+    if (call->shape.type == CLATTN_F32) {
+        return read_back(s, memory, bytes, call->y, f);
+    }
+    uint16_t *words = malloc(bytes > 0 ? (size_t)bytes : 1);
+    bool done = words ? read_back(s, memory, bytes, words, f) : fail_with(f, "no memory for %" PRIu64 " bytes", bytes);
+    if (done) {
+        widen(words, count, call->shape.type, call->y);
+    }
+    free(words);
+    return done;
+}
+
+/* ---- buffers ---- */
+
+static bool make_tensors(session *s, const clattn_plan *plan, const forward *call, state *st, failure *f) {
+    const int64_t shape[] = {call->shape.batch, call->shape.length, call->size};
+    uint64_t bytes = elements(call) * clattn_type_size(call->shape.type);
+    uint64_t scratch = clattn_plan_workspace_size(plan);
+    cl_mem x = NULL, y = NULL, lengths = NULL;
+    bool done = put_x(s, call, &x, f) && session_buffer(s, "the output", bytes, NULL, &y, f) &&
+                (!call->lengths || session_buffer(s, "the lengths", (uint64_t)call->shape.batch * sizeof(int32_t),
+                                                  call->lengths, &lengths, f));
+    st->tensors[CLATTN_LAYER_X] = clattn_tensor_make(x, call->shape.type, 3, shape);
+    st->tensors[CLATTN_LAYER_Y] = clattn_tensor_make(y, call->shape.type, 3, shape);
+    if (lengths) {
+        st->tensors[CLATTN_LAYER_LENGTHS] = clattn_tensor_make(lengths, CLATTN_I32, 1, shape);
+    }
+    return done && (scratch == 0 || session_buffer(s, "the workspace", scratch, NULL, &st->workspace.memory, f));
+}
+
+static bool begin(session *s, const clattn_plan *plan, const forward *call, state *st, failure *f) {
+    memset(st, 0, sizeof *st);
+    st->host_ms = calloc((size_t)call->repeat, sizeof *st->host_ms);
+    st->device_ms = calloc((size_t)call->repeat, sizeof *st->device_ms);
+    if (!st->host_ms || !st->device_ms) {
+        return fail_with(f, "no memory for the times of %" PRId64 " runs", call->repeat);
+    }
+    return make_tensors(s, plan, call, st, f);
+}
+
+static void end(state *st) {
+    for (int i = 0; i < CLATTN_LAYER_SLOTS; ++i) {
+        if (st->tensors[i].memory) {
+            clReleaseMemObject(st->tensors[i].memory);
+        }
+    }
+    if (st->workspace.memory) {
+        clReleaseMemObject(st->workspace.memory);
+    }
+    free(st->host_ms);
+    free(st->device_ms);
+}
+
+/* ---- runs ---- */
+
+/* From the end of the marker before the first stage to the end of the last: NaN where the device does not tell. */
+static double device_time(cl_event before, cl_event after) {
+    cl_ulong from = 0, to = 0;
+    if (!before || clGetEventProfilingInfo(before, CL_PROFILING_COMMAND_END, sizeof from, &from, NULL) != CL_SUCCESS ||
+        clGetEventProfilingInfo(after, CL_PROFILING_COMMAND_END, sizeof to, &to, NULL) != CL_SUCCESS) {
+        return NAN;
+    }
+    return ((double)to - (double)from) * 1e-6;
+}
+
+static bool run_once(session *s, const clattn_plan *plan, const forward *call, state *st, int64_t run, failure *f) {
+    cl_event before = NULL, after;
+    if (call->profile && clEnqueueMarkerWithWaitList(s->queue, 0, NULL, &before) != CL_SUCCESS) {
+        before = NULL;
+    }
+    double start = clock_ms();
+    clattn_status status =
+        clattn_enqueue(plan, s->queue, st->tensors, CLATTN_LAYER_SLOTS, &st->workspace, 0, NULL, &after);
+    bool done = status == CLATTN_SUCCESS || session_failed(s, "the layer was not run", status, f);
+    if (done) {
+        clRetainEvent(after);
+        done = session_wait(s, "running the layer", after, f);
+        st->host_ms[run] = clock_ms() - start;
+        st->device_ms[run] = done ? device_time(before, after) : NAN;
+        clReleaseEvent(after);
+    }
+    if (before) {
+        clReleaseEvent(before);
+    }
+    return done;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static run_times summarise(double *ms, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+        if (isnan(ms[i])) {
+            return (run_times){NAN, NAN};
+        }
+    }
+    qsort(ms, (size_t)count, sizeof *ms, compare);
+    return (run_times){ms[0], (ms[(count - 1) / 2] + ms[count / 2]) / 2};
+}
+
+bool forward_run(session *s, const clattn_plan *plan, const forward *call, forward_times *times, failure *f) {
+    state st;
+    bool done = begin(s, plan, call, &st, f);
+    for (int64_t run = 0; run < call->repeat && done; ++run) {
+        done = run_once(s, plan, call, &st, run, f);
+    }
+    done = done && get_y(s, call, st.tensors[CLATTN_LAYER_Y].memory, f);
+    if (done) {
+        times->host = summarise(st.host_ms, call->repeat);
+        times->device = summarise(st.device_ms, call->repeat);
+    }
+    end(&st);
+    return done;
+}
