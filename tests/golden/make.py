@@ -42,7 +42,7 @@ def store(case, group, name, spec):
         raise SystemExit(f"{group}/{name}: float32 alone is {error:.1e} off; change the case or its seed")
     for file in DROPPED:
         os.remove(f"{out}/{file}")
-    np.save(f"{out}/y.npy", np.load(f"{out}/y.npy").astype(np.float32))
+    np.save(f"{out}/y.npy", np.ascontiguousarray(np.load(f"{out}/y.npy"), np.float32))
     os.chmod(f"{out}/w.safetensors", 0o644)
     at = args.index("--output")
     relative = [a.removeprefix(out + "/") for a in args[:at] + args[at + 2:]]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Run the stored golden cases through the command line and compare. Standard library only; prints TAP.
 
-  run.py CLATTN [GROUP...]     all groups, or those named, enabled or not
+  run.py CLATTN [--families NAME,NAME...] [GROUP...]     all groups, or those named, enabled or not
 
-A group that enabled.txt does not list is reported as skipped, case by case, unless it is named.
+A group that enabled.txt does not list, or whose family is not among those built, is reported as skipped case by case,
+unless it is named.
 """
 import os
 import shlex
@@ -14,7 +15,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 sys.dont_write_bytecode = True
-import npy  # noqa: E402
+import answers  # noqa: E402
 
 LIMIT = 2e-5  # largest error over the largest magnitude of the answer
 SECONDS = 120
@@ -44,8 +45,10 @@ def run(clattn, folder, output):
         return f"no answer within {SECONDS} s"
     if done.returncode:
         return f"exit status {done.returncode}: {done.stderr.strip()[-2000:]}"
-    error, magnitude = npy.compare(output, os.path.join(folder, "y.npy"))
-    relative = error / max(magnitude, npy.SMALLEST_MAGNITUDE)
+    try:
+        relative = answers.relative(*answers.compare(output, os.path.join(folder, "y.npy")))
+    except (OSError, ValueError) as problem:
+        return str(problem)
     return None if relative <= LIMIT else f"relative error {relative:.1e}"
 
 
@@ -53,12 +56,19 @@ def main():
     if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
-    clattn, named = os.path.abspath(sys.argv[1]), set(sys.argv[2:])
-    enabled, todo = named or enabled_groups(), list(cases())
+    clattn, args = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    enabled, todo = enabled_groups(), list(cases())
+    if args[:1] == ["--families"]:
+        enabled = {group for group in enabled if group.split("-")[0] in args[1].split(",")}
+        args = args[2:]
+    enabled = set(args) or enabled
     unknown = enabled - {group for group, _ in todo}
     if unknown:
         print(f"no such group: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
+    if not answers.device_present(clattn):
+        print("1..0 # SKIP no OpenCL device")
+        return 0
     passed = failed = skipped = 0
     print(f"1..{len(todo)}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -67,7 +77,7 @@ def main():
             title = f"{number} - {group}/{name}"
             if group not in enabled:
                 skipped += 1
-                print(f"ok {title} # SKIP group not enabled yet")
+                print(f"ok {title} # SKIP not enabled, or not built")
                 continue
             why = run(clattn, os.path.join(HERE, group, name), os.path.join(temporary, f"{number}.npy"))
             passed, failed = passed + (why is None), failed + (why is not None)
