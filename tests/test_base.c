@@ -2,9 +2,11 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -235,6 +237,26 @@ START_TEST(failed_write_leaves_nothing) {
 }
 END_TEST
 
+/* The disk is full in the middle of the data. */
+START_TEST(interrupted_write_leaves_nothing) {
+    static const char data[100000];
+    char *path = folder_path("large");
+    clattn__error e = {0};
+    struct rlimit old, small;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = old;
+    small.rlim_cur = 50000;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    clattn_status status = clattn__file_write(path, data, sizeof data, &e);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_assert_int_eq(status, CLATTN_IO_FAILED);
+    ck_assert_ptr_nonnull(strstr(e.text, strerror(EFBIG)));
+    ck_assert_int_eq(folder_count(), 0);
+    free(path);
+}
+END_TEST
+
 START_TEST(write_obeys_the_umask) {
     char *path = folder_path("mode");
     mode_t old = umask(027);
@@ -332,6 +354,7 @@ int main(void) {
     tcase_add_test(file, pipe_is_read_whole);
     tcase_add_test(file, missing_file_and_folder_are_named);
     tcase_add_test(file, failed_write_leaves_nothing);
+    tcase_add_test(file, interrupted_write_leaves_nothing);
     tcase_add_test(file, write_obeys_the_umask);
     tcase_add_test(file, writers_do_not_mix);
     tcase_add_test(file, folders_are_made_along_the_path);

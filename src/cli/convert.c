@@ -39,7 +39,7 @@ uint16_t f32_to_f16(float value) {
     if (size > 0x7f800000) {
         return (uint16_t)(sign | 0x7e00 | (size >> 13 & 0x3ff));
     }
-    if (size >= 0x477ff000) { /* 65520 and above round past the largest, 65504 */
+    if (size >= 0x47800000) { /* 2^16; from 65520 on the carry below reaches infinity too */
         return (uint16_t)(sign | 0x7c00);
     }
     if (size >= 0x38800000) { /* 2^-14: normal; a carry out of the fraction rightly raises the exponent */
