@@ -27,12 +27,6 @@ static head make_head(const clattn__hash *key, const void *binary, size_t size) 
     return h;
 }
 
-static char *copy(const char *text) {
-    size_t size = strlen(text) + 1;
-    char *to = malloc(size);
-    return to ? memcpy(to, text, size) : NULL;
-}
-
 clattn_status clattn__cache_folder(const char *option, char **folder, clattn__error *error) {
     const char *given = option ? option : getenv("CLATTN_CACHE_DIR");
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -40,7 +34,7 @@ clattn_status clattn__cache_folder(const char *option, char **folder, clattn__er
     if (given ? !*given : !(xdg && *xdg) && !(home && *home))
         return CLATTN_SUCCESS;
     if (given)
-        *folder = copy(given);
+        *folder = strdup(given);
     else
         *folder = xdg && *xdg ? clattn__path_join(xdg, "clattn") : clattn__path_join(home, ".cache/clattn");
     return *folder ? CLATTN_SUCCESS : clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "out of host memory");

@@ -63,16 +63,10 @@ clattn__hash clattn__program_key(const clattn__caps *caps, const char *version, 
 
 /* ---- programs ---- */
 
-static char *copy(const char *text) {
-    size_t size = strlen(text) + 1;
-    char *to = malloc(size);
-    return to ? memcpy(to, text, size) : NULL;
-}
-
 static char *make_label(const char *file, const clattn__hash *key) {
     char label[128];
     snprintf(label, sizeof label, "%.100s-%.8s", file, key->hex);
-    return copy(label);
+    return strdup(label);
 }
 
 static void free_kernel(clattn__kernel *kernel) {
@@ -111,7 +105,7 @@ static clattn__program *make_program(const clattn__hash *key, const char *file, 
     program->key = *key;
     program->source = source;
     program->options = options;
-    program->file = copy(file);
+    program->file = strdup(file);
     program->label = make_label(file, key);
     if (!program->file || !program->label) {
         free_program(program);
@@ -165,7 +159,7 @@ static clattn_status make_kernel(const clattn__runtime *runtime, clattn__program
         free(kernel);
         return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "out of host memory");
     }
-    kernel->name = copy(name);
+    kernel->name = strdup(name);
     if (kernel->name)
         kernel->cl = clCreateKernel(program->cl, name, &code);
     if (!code)

@@ -38,11 +38,9 @@ static clattn_status check_caps(const clattn__caps *caps, clattn__error *error) 
 static clattn_status read_environment(clattn__runtime *runtime, const char *cache_dir, clattn__error *error) {
     const char *dump = getenv("CLATTN_DUMP");
     if (dump && *dump) {
-        size_t size = strlen(dump) + 1;
-        runtime->dump_dir = malloc(size);
+        runtime->dump_dir = strdup(dump);
         if (!runtime->dump_dir)
             return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "out of host memory");
-        memcpy(runtime->dump_dir, dump, size);
     }
     return clattn__cache_folder(cache_dir, &runtime->cache_dir, error);
 }
