@@ -164,7 +164,9 @@ START_TEST(one_kernel_is_kept) {
                 "__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void\nab(int x,\n int y) {\n}\n\nlast");
     expect_kept(three, "c", "int help(void) {\n}\n\n\n\n\nint b(void);\n\n\n\n\n__kernel void c(void) {}\nlast");
     expect_kept(three, "b", "int help(void) {\n}\n\n\n\n\nint b(void);\n\n\n\n\n\nlast");
-    expect_kept("__attribute__((pure)) int f(void) {\n}\n", "a", "__attribute__((pure)) int f(void) {\n}\n");
+    const char *pure = "__attribute__((pure)) int f(void) {\n}\n__kernel void a(void) {\n}\n";
+    expect_kept(pure, "a", pure);
+    expect_kept("__kernel void a_b(void) {\n}\nint b(void);\n", "b", "\n\nint b(void);\n");
     expect_kept("__kernel void a(void) {\n  x }\n__kernel void b(void) {\n}\n", "b",
                 "__kernel void a(void) {\n  x }\n__kernel void b(void) {\n}\n");
     expect_kept("__kernel void a(void) {\n}\n__kernel void CAT(b)(void) {\n}\n", "b2",
