@@ -69,20 +69,39 @@ static bool get_y(session *s, const forward *call, cl_mem memory, failure *f) {
 
 /* ---- buffers ---- */
 
+/* A buffer of count elements of data; the tensor is [count]. */
+static bool put_row(session *s, const char *what, clattn_type type, int64_t count, const void *data, clattn_tensor *to,
+                    failure *f) {
+    cl_mem memory;
+    if (!session_buffer(s, what, (uint64_t)count * clattn_type_size(type), data, &memory, f)) {
+        return false;
+    }
+    *to = clattn_tensor_make(memory, type, 1, &count);
+    return true;
+}
+
+static bool put_rows(session *s, const forward *call, clattn_tensor *tensors, failure *f) {
+    const clattn_links *links = call->links;
+    if (call->shape.has_lengths &&
+        !put_row(s, "the lengths", CLATTN_I32, call->shape.batch, call->lengths, &tensors[CLATTN_LAYER_LENGTHS], f)) {
+        return false;
+    }
+    return call->shape.links == 0 ||
+           (put_row(s, "the links' rows", CLATTN_I64, links->length + 1, links->starts,
+                    &tensors[CLATTN_LAYER_LINK_ROWS], f) &&
+            put_row(s, "the links' keys", CLATTN_I32, links->count, links->keys, &tensors[CLATTN_LAYER_LINK_KEYS], f));
+}
+
 static bool make_tensors(session *s, const clattn_plan *plan, const forward *call, state *st, failure *f) {
     const int64_t shape[] = {call->shape.batch, call->shape.length, call->size};
     uint64_t bytes = elements(call) * clattn_type_size(call->shape.type);
     uint64_t scratch = clattn_plan_workspace_size(plan);
-    cl_mem x = NULL, y = NULL, lengths = NULL;
-    bool done = put_x(s, call, &x, f) && session_buffer(s, "the output", bytes, NULL, &y, f) &&
-                (!call->lengths || session_buffer(s, "the lengths", (uint64_t)call->shape.batch * sizeof(int32_t),
-                                                  call->lengths, &lengths, f));
+    cl_mem x = NULL, y = NULL;
+    bool done = put_x(s, call, &x, f) && session_buffer(s, "the output", bytes, NULL, &y, f);
     st->tensors[CLATTN_LAYER_X] = clattn_tensor_make(x, call->shape.type, 3, shape);
     st->tensors[CLATTN_LAYER_Y] = clattn_tensor_make(y, call->shape.type, 3, shape);
-    if (lengths) {
-        st->tensors[CLATTN_LAYER_LENGTHS] = clattn_tensor_make(lengths, CLATTN_I32, 1, shape);
-    }
-    return done && (scratch == 0 || session_buffer(s, "the workspace", scratch, NULL, &st->workspace.memory, f));
+    return done && put_rows(s, call, st->tensors, f) &&
+           (scratch == 0 || session_buffer(s, "the workspace", scratch, NULL, &st->workspace.memory, f));
 }
 
 static bool begin(session *s, const clattn_plan *plan, const forward *call, state *st, failure *f) {

@@ -4,17 +4,21 @@
 
 #include <stdint.h>
 
+#include <clattn/cjar.h>
+
 #include "cli/session.h"
 
 /* x       [batch, length, size], row-major
  * y       the same, filled by forward_run
- * lengths [batch], NULL: all whole */
+ * lengths [batch], where shape.has_lengths
+ * links   where shape.links > 0 */
 typedef struct forward {
     clattn_layer_shape shape;
     int64_t size;
     const float *x;
     float *y;
     const int32_t *lengths;
+    const clattn_links *links;
     int64_t repeat; /* runs, at least 1 */
     bool profile;   /* the session's queue was opened for it */
 } forward;

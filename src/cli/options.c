@@ -36,12 +36,24 @@ static void list_options(const option_set *set, struct option *list) {
     list[count] = (struct option){0};
 }
 
-static bool set_count(const option_row *row, const char *value, int64_t *field, failure *f) {
+static bool set_whole(const option_row *row, const char *value, int64_t least, int64_t *field, failure *f) {
     char *end;
     errno = 0;
     long long parsed = strtoll(value, &end, 10);
-    if (end == value || *end || errno || parsed < 1) {
-        return fail_with(f, "--%s is %s, but must be a whole number of at least 1", row->name, quote(value).text);
+    if (end == value || *end || errno || parsed < least) {
+        return fail_with(f, "--%s is %s, but must be a whole number of at least %" PRId64, row->name, quote(value).text,
+                         least);
+    }
+    *field = parsed;
+    return true;
+}
+
+static bool set_share(const option_row *row, const char *value, double *field, failure *f) {
+    char *end;
+    double parsed = strtod(value, &end);
+    /* Written so that NaN fails it. */
+    if (end == value || *end || !(parsed >= 0 && parsed <= 1)) {
+        return fail_with(f, "--%s is %s, but must be a number in 0..1", row->name, quote(value).text);
     }
     *field = parsed;
     return true;
@@ -70,7 +82,11 @@ static bool set_row(const option_row *row, void *to, const char *value, failure 
         *(const char **)field = value;
         return true;
     case OPTION_COUNT:
-        return set_count(row, value, field, f);
+        return set_whole(row, value, 1, field, f);
+    case OPTION_WHOLE:
+        return set_whole(row, value, 0, field, f);
+    case OPTION_SHARE:
+        return set_share(row, value, field, f);
     default:
         return set_choice(row, value, field, f);
     }

@@ -12,6 +12,8 @@ typedef enum option_kind {
     OPTION_FLAG,   /* bool */
     OPTION_TEXT,   /* const char *, into argv */
     OPTION_COUNT,  /* int64_t, at least 1 */
+    OPTION_WHOLE,  /* int64_t, at least 0 */
+    OPTION_SHARE,  /* double, 0..1 */
     OPTION_CHOICE, /* int: index of the word in choices */
 } option_kind;
 

@@ -17,8 +17,9 @@
 
 typedef struct arguments {
     const char *variant;
-    int64_t heads, repeat;
-    const char *weights, *input, *output, *lengths, *links, *random, *seed;
+    int64_t heads, repeat, seed;
+    double random; /* below 0: none */
+    const char *weights, *input, *output, *lengths, *links;
     const char *grad_output, *grad_input, *grad_weights;
     const char *device;
     int dtype; /* clattn_type */
@@ -39,8 +40,8 @@ static const option_row rows[] = {
     {"output", OPTION_TEXT, FIELD(output), NULL},
     {"lengths", OPTION_TEXT, FIELD(lengths), NULL},
     {"links", OPTION_TEXT, FIELD(links), NULL},
-    {"random", OPTION_TEXT, FIELD(random), NULL},
-    {"seed", OPTION_TEXT, FIELD(seed), NULL},
+    {"random", OPTION_SHARE, FIELD(random), NULL},
+    {"seed", OPTION_WHOLE, FIELD(seed), NULL},
     {"grad-output", OPTION_TEXT, FIELD(grad_output), NULL},
     {"grad-input", OPTION_TEXT, FIELD(grad_input), NULL},
     {"grad-weights", OPTION_TEXT, FIELD(grad_weights), NULL},
@@ -76,7 +77,8 @@ typedef struct job {
     arguments a;
     settings settings;
     session session;
-    npy_array x, links;
+    npy_array x;
+    clattn_links links;
     int32_t *lengths;
     safetensors *weights;
     clattn_layer *layer;
@@ -112,7 +114,14 @@ static bool check_arguments(const arguments *a, failure *f) {
                           : !a->input   ? "input"
                           : !a->output  ? "output"
                                         : NULL;
-    return missing ? fail_with(f, "--%s is missing", missing) : true;
+    if (missing) {
+        return fail_with(f, "--%s is missing", missing);
+    }
+    bool links = a->links || a->random >= 0;
+    if (links && !links_accepted(a->variant)) {
+        return fail_with(f, "%s takes no links: --links and --random are for another variant", a->variant);
+    }
+    return !a->links || a->random < 0 || fail_with(f, "--links and --random exclude each other");
 }
 
 /* Said before anything is computed: an option that does nothing would be worse. */
@@ -120,10 +129,7 @@ static bool check_supported(const arguments *a, failure *f) {
     if (a->grad_output || a->grad_input || a->grad_weights) {
         return fail_with(f, "gradients (--grad-output, --grad-input, --grad-weights) are not supported yet");
     }
-    if (a->random || a->seed) {
-        return fail_with(f, "links drawn by the library (--random, --seed) are not supported yet");
-    }
-    return !a->links || fail_with(f, "--links is not supported yet");
+    return true;
 }
 
 /* ---- files ---- */
@@ -146,7 +152,7 @@ static bool read_files(job *j, failure *f) {
     const arguments *a = &j->a;
     return check_output(a->output, f) && read_input(a->input, &j->x, f) &&
            (!a->lengths || read_lengths(a->lengths, j->x.shape[0], j->x.shape[1], &j->lengths, f)) &&
-           (!a->links || read_links(a->links, j->x.shape[1], &j->links, f)) &&
+           (!a->links || links_read(a->links, j->x.shape[1], &j->links, f)) &&
            safetensors_open(a->weights, &j->weights, f);
 }
 
@@ -185,9 +191,22 @@ static bool make_layer(job *j, failure *f) {
     return status == CLATTN_SUCCESS ? true : blame(j, status, f);
 }
 
+/* After the layer, which has checked the window's settings. */
+static bool draw_links(job *j, failure *f) {
+    const arguments *a = &j->a;
+    return a->random < 0 || links_draw(&j->settings, j->x.shape[1], a->random, a->seed, &j->links, f);
+}
+
+static clattn_layer_shape shape_of(const job *j) {
+    return (clattn_layer_shape){.batch = j->x.shape[0],
+                                .length = j->x.shape[1],
+                                .type = (clattn_type)j->a.dtype,
+                                .has_lengths = j->lengths,
+                                .links = j->links.count};
+}
+
 static bool make_plan(job *j, failure *f) {
-    const clattn_layer_shape shape = {
-        .batch = j->x.shape[0], .length = j->x.shape[1], .type = (clattn_type)j->a.dtype, .has_lengths = j->lengths};
+    const clattn_layer_shape shape = shape_of(j);
     clattn_status status = clattn_layer_plan(j->layer, &shape, &j->plan);
     return status == CLATTN_SUCCESS || session_failed(&j->session, j->a.variant, status, f);
 }
@@ -199,11 +218,12 @@ static bool compute(job *j, failure *f) {
         return fail_with(f, "no memory for %zu bytes of output", bytes);
     }
     const forward call = {
-        .shape = {.batch = j->x.shape[0], .length = j->x.shape[1], .type = (clattn_type)j->a.dtype},
+        .shape = shape_of(j),
         .size = j->x.shape[2],
         .x = j->x.values,
         .y = j->y,
         .lengths = j->lengths,
+        .links = &j->links,
         .repeat = j->a.repeat,
         .profile = j->a.profile,
     };
@@ -271,7 +291,7 @@ static bool perform(job *j, failure *f) {
         return false;
     }
     j->loaded_ms = clock_ms();
-    if (!make_plan(j, f)) {
+    if (!draw_links(j, f) || !make_plan(j, f)) {
         return false;
     }
     j->planned_ms = clock_ms();
@@ -288,13 +308,13 @@ static void release(job *j) {
     session_close(&j->session);
     safetensors_close(j->weights);
     npy_free(&j->x);
-    npy_free(&j->links);
+    clattn_links_finish(&j->links);
     free(j->lengths);
     free(j->y);
 }
 
 int command_run(int argc, char **argv) {
-    job j = {.a = {.repeat = 1}, .status = EXIT_WRONG};
+    job j = {.a = {.repeat = 1, .random = -1}, .status = EXIT_WRONG};
     failure f = {0};
     const option_set set = {rows, &j.a, &j.settings, &j.a.variant, "VARIANT"};
     bool parsed = options_parse(argc, argv, &set, &f);
