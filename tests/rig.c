@@ -1,6 +1,7 @@
 #include "rig.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,4 +150,27 @@ bool rig_run(const rig *r, clattn__kernel *kernel, int64_t value) {
         right &= y[i] == (inside ? (float)value + 0.5f * (float)(i - OFFSET) : -1);
     }
     return right;
+}
+
+int rig_count_files(const char *name, const char *end) {
+    char *path = folder_path(name);
+    DIR *dir = opendir(path);
+    int count = 0;
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        size_t length = strlen(entry->d_name), tail = strlen(end);
+        count += entry->d_name[0] != '.' && length >= tail && !strcmp(entry->d_name + length - tail, end);
+    }
+    if (dir)
+        closedir(dir);
+    free(path);
+    return count;
+}
+
+bool rig_compiles(const rig *r, int64_t value) {
+    rig_forget();
+    clattn__runtime *runtime = rig_runtime(r);
+    ck_assert(rig_run(r, rig_kernel(runtime, value), value));
+    clattn__runtime_release(runtime);
+    ck_assert_int_eq(rig_logged("compiled in") + rig_logged("loaded in"), 1);
+    return rig_logged("compiled in") == 1;
 }

@@ -29,6 +29,12 @@ clattn__kernel *rig_kernel(clattn__runtime *runtime, int64_t value);
 /* Run it: true if y[offset + i] = VALUE + i * step came back. */
 bool rig_run(const rig *r, clattn__kernel *kernel, int64_t value);
 
+/* One whole life of a runtime: get the kernel, run it, release. True if it had to compile; forgets the log. */
+bool rig_compiles(const rig *r, int64_t value);
+
+/* Files in the folder `name` of the test's folder whose names end so. */
+int rig_count_files(const char *name, const char *end);
+
 /* Write a file of the test's folder. */
 void rig_write(const char *name, const char *text);
 

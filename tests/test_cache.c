@@ -1,48 +1,18 @@
-/* The cache of compiled programs: keys, damaged entries, many processes, many threads. */
+/* The cache of compiled programs: keys, folders, damaged entries, dumps. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <clattn/version.h>
 
 #include "base/file.h"
 #include "folder.h"
 #include "rig.h"
 #include "runtime/cache.h"
 
-enum { PROCESSES = 8, THREADS = 8, PROGRAMS = 2 };
-
 /* ---- helpers ---- */
-
-/* Files of the folder `name` whose names end so. */
-static int count_files(const char *name, const char *end) {
-    char *path = folder_path(name);
-    DIR *dir = opendir(path);
-    int count = 0;
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        size_t length = strlen(entry->d_name), tail = strlen(end);
-        count += entry->d_name[0] != '.' && length >= tail && !strcmp(entry->d_name + length - tail, end);
-    }
-    if (dir)
-        closedir(dir);
-    free(path);
-    return count;
-}
-
-/* One whole life of a runtime: get the kernel, run it, release. True if it had to compile. */
-static bool compiles(const rig *r, int64_t value) {
-    rig_forget();
-    clattn__runtime *runtime = rig_runtime(r);
-    ck_assert(rig_run(r, rig_kernel(runtime, value), value));
-    clattn__runtime_release(runtime);
-    ck_assert_int_eq(rig_logged("compiled in") + rig_logged("loaded in"), 1);
-    return rig_logged("compiled in") == 1;
-}
 
 /* Path of the only entry in the cache. */
 static char *only_entry(void) {
@@ -156,8 +126,8 @@ END_TEST
 START_TEST(empty_option_keeps_nothing) {
     rig r = rig_open();
     setenv("CLATTN_CACHE_DIR", "", 1);
-    ck_assert(compiles(&r, 1));
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     ck_assert_int_eq(folder_count(), 1); /* kernels */
     rig_close(&r);
 }
@@ -167,12 +137,12 @@ END_TEST
 
 START_TEST(second_runtime_loads) {
     rig r = rig_open();
-    ck_assert(compiles(&r, 1));
-    ck_assert_int_eq(count_files("cache", ".bin"), 1);
-    ck_assert(!compiles(&r, 1));
-    ck_assert(compiles(&r, 2));
-    ck_assert_int_eq(count_files("cache", ".bin"), 2);
-    ck_assert_int_eq(count_files("cache", ""), 2);
+    ck_assert(rig_compiles(&r, 1));
+    ck_assert_int_eq(rig_count_files("cache", ".bin"), 1);
+    ck_assert(!rig_compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 2));
+    ck_assert_int_eq(rig_count_files("cache", ".bin"), 2);
+    ck_assert_int_eq(rig_count_files("cache", ""), 2);
     rig_close(&r);
 }
 END_TEST
@@ -187,11 +157,11 @@ START_TEST(late_binary_waits_for_the_launch) {
     clattn__runtime *runtime = rig_runtime(&r);
     bool late = runtime->caps.quirks & CLATTN__QUIRK_LATE_BINARY;
     clattn__kernel *kernel = rig_kernel(runtime, 1);
-    ck_assert_int_eq(count_files("cache", ".bin"), late ? 0 : 1);
+    ck_assert_int_eq(rig_count_files("cache", ".bin"), late ? 0 : 1);
     ck_assert(rig_run(&r, kernel, 1));
     clattn__runtime_release(runtime);
-    ck_assert_int_eq(count_files("cache", ".bin"), 1);
-    ck_assert(!compiles(&r, 1));
+    ck_assert_int_eq(rig_count_files("cache", ".bin"), 1);
+    ck_assert(!rig_compiles(&r, 1));
     rig_close(&r);
 }
 END_TEST
@@ -201,9 +171,9 @@ START_TEST(early_binary_is_written_at_once) {
     setenv("CLATTN_CAPS", "-LATE_BINARY", 1);
     clattn__runtime *runtime = rig_runtime(&r);
     rig_kernel(runtime, 1);
-    ck_assert_int_eq(count_files("cache", ".bin"), 1);
+    ck_assert_int_eq(rig_count_files("cache", ".bin"), 1);
     clattn__runtime_release(runtime);
-    ck_assert(!compiles(&r, 1));
+    ck_assert(!rig_compiles(&r, 1));
     rig_close(&r);
 }
 END_TEST
@@ -244,16 +214,16 @@ START_TEST(damaged_entries_are_rebuilt_and_replaced) {
     rig r = rig_open();
     char *data, *now, *path;
     size_t size, now_size;
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     path = only_entry();
     ck_assert_int_eq(clattn__file_read(path, 1 << 26, &data, &size, NULL), CLATTN_SUCCESS);
     apply_damage((damage)_i, path, data, size);
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     ck_assert_int_eq(rig_logged("rebuilding the cache entry"), 1);
     ck_assert_int_eq(clattn__file_read(path, 1 << 26, &now, &now_size, NULL), CLATTN_SUCCESS);
     ck_assert_uint_gt(now_size, HEAD);
-    ck_assert(!compiles(&r, 1));
-    ck_assert_int_eq(count_files("cache", ""), 1);
+    ck_assert(!rig_compiles(&r, 1));
+    ck_assert_int_eq(rig_count_files("cache", ""), 1);
     free(data);
     free(now);
     free(path);
@@ -264,15 +234,15 @@ END_TEST
 /* A sound entry under another program's name must not run in its place. */
 START_TEST(entry_of_another_key_is_refused) {
     rig r = rig_open();
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     char *one = only_entry(), *two, *kept = folder_path("kept");
     ck_assert_int_eq(rename(one, kept), 0);
-    ck_assert(compiles(&r, 2));
+    ck_assert(rig_compiles(&r, 2));
     two = only_entry();
     ck_assert_int_eq(rename(kept, two), 0);
-    ck_assert(compiles(&r, 2));
+    ck_assert(rig_compiles(&r, 2));
     ck_assert_int_eq(rig_logged("another key"), 1);
-    ck_assert(!compiles(&r, 2));
+    ck_assert(!rig_compiles(&r, 2));
     free(one);
     free(two);
     free(kept);
@@ -284,14 +254,14 @@ END_TEST
 START_TEST(binary_that_the_driver_refuses_is_rebuilt) {
     rig r = rig_open();
     clattn__hash key;
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     char *path = only_entry(), *folder = folder_path("cache");
     memset(&key, 0, sizeof key);
     memcpy(key.hex, strrchr(path, '/') + 1, 32);
     ck_assert_int_eq(clattn__cache_write(folder, &key, (const unsigned char *)"rubbish", 7, NULL), CLATTN_SUCCESS);
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     ck_assert_int_eq(rig_logged("the driver refuses it"), 1);
-    ck_assert(!compiles(&r, 1));
+    ck_assert(!rig_compiles(&r, 1));
     free(path);
     free(folder);
     rig_close(&r);
@@ -301,109 +271,13 @@ END_TEST
 /* An entry that cannot be replaced either: a folder of its name. Slow for ever, wrong never. */
 START_TEST(folder_in_an_entrys_place_is_a_warning) {
     rig r = rig_open();
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     char *path = only_entry();
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(mkdir(path, 0777), 0);
-    ck_assert(compiles(&r, 1));
+    ck_assert(rig_compiles(&r, 1));
     ck_assert_int_eq(rig_logged("are not kept"), 1);
     free(path);
-    rig_close(&r);
-}
-END_TEST
-
-/* ---- many at once ---- */
-
-static void *first_call(void *runtime) {
-    clattn__kernel *kernel;
-    const clattn__define define = {"VALUE", 1};
-    return clattn__kernel_get(runtime, "fill", "fill", &define, 1, &kernel, NULL) ? NULL : kernel;
-}
-
-START_TEST(threads_compile_once) {
-    rig r = rig_open();
-    pthread_t threads[THREADS];
-    void *kernels[THREADS];
-    clattn__runtime *runtime = rig_runtime(&r);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, first_call, runtime), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_join(threads[i], &kernels[i]), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert(kernels[i] && kernels[i] == kernels[0]);
-    ck_assert_int_eq(rig_logged("compiled in"), 1);
-    ck_assert(rig_run(&r, kernels[0], 1));
-    clattn__runtime_release(runtime);
-    rig_close(&r);
-}
-END_TEST
-
-typedef struct launcher {
-    const rig *r;
-    clattn__kernel *kernel;
-    bool right;
-} launcher;
-
-static void *launch_often(void *argument) {
-    launcher *l = argument;
-    l->right = true;
-    for (int i = 0; i < 50; i++)
-        l->right &= rig_run(l->r, l->kernel, 1);
-    return NULL;
-}
-
-/* Arguments of one kernel set from many threads: each launch reads its own buffer. */
-START_TEST(threads_share_a_kernel) {
-    rig r = rig_open();
-    pthread_t threads[THREADS];
-    launcher launchers[THREADS];
-    clattn__runtime *runtime = rig_runtime(&r);
-    clattn__kernel *kernel = rig_kernel(runtime, 1);
-    for (int i = 0; i < THREADS; i++) {
-        launchers[i] = (launcher){.r = &r, .kernel = kernel};
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, launch_often, &launchers[i]), 0);
-    }
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert(launchers[i].right);
-    clattn__runtime_release(runtime);
-    rig_close(&r);
-}
-END_TEST
-
-/* What each of the processes does: this program, started again with one argument. */
-START_TEST(fill_cache) {
-    rig r = rig_open();
-    clattn__runtime *runtime = rig_runtime(&r);
-    for (int i = 0; i < PROGRAMS; i++)
-        ck_assert(rig_run(&r, rig_kernel(runtime, i), i));
-    clattn__runtime_release(runtime);
-    ck_assert_int_eq(rig_logged("are not kept"), 0);
-    rig_close(&r);
-}
-END_TEST
-
-START_TEST(processes_fill_one_cache) {
-    pid_t children[PROCESSES];
-    for (int i = 0; i < PROCESSES; i++) {
-        children[i] = fork();
-        ck_assert_int_ge(children[i], 0);
-        if (children[i] == 0) {
-            execl("/proc/self/exe", "test_cache", "fill", (char *)NULL);
-            _exit(127);
-        }
-    }
-    for (int i = 0; i < PROCESSES; i++) {
-        int status = -1;
-        ck_assert_int_eq(waitpid(children[i], &status, 0), children[i]);
-        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: status 0x%x", i, (unsigned)status);
-    }
-    ck_assert_int_eq(count_files("cache", ".bin"), PROGRAMS);
-    ck_assert_int_eq(count_files("cache", ""), PROGRAMS); /* no temporary file is left */
-    rig r = rig_open();
-    for (int i = 0; i < PROGRAMS; i++)
-        ck_assert(!compiles(&r, i));
     rig_close(&r);
 }
 END_TEST
@@ -412,15 +286,18 @@ END_TEST
 
 START_TEST(dump_holds_every_step) {
     rig r = rig_open();
-    char *path = folder_path("dump/deep"), *text;
+    static const char *const folders[] = {"dump/compiled", "dump/loaded"};
+    char *path = NULL, *text;
     size_t size;
-    setenv("CLATTN_DUMP", path, 1);
     for (int loaded = 0; loaded < 2; loaded++) {
-        ck_assert_int_eq(compiles(&r, 1), !loaded);
-        ck_assert_int_eq(count_files("dump/deep", ".cl"), 1);
-        ck_assert_int_eq(count_files("dump/deep", ".options"), 1);
-        ck_assert_int_eq(count_files("dump/deep", ".log"), 1);
-        ck_assert_int_eq(count_files("dump/deep", ".bin"), 1);
+        free(path);
+        path = folder_path(folders[loaded]);
+        setenv("CLATTN_DUMP", path, 1);
+        ck_assert_int_eq(rig_compiles(&r, 1), !loaded);
+        ck_assert_int_eq(rig_count_files(folders[loaded], ".cl"), 1);
+        ck_assert_int_eq(rig_count_files(folders[loaded], ".options"), 1);
+        ck_assert_int_eq(rig_count_files(folders[loaded], ".log"), 1);
+        ck_assert_int_eq(rig_count_files(folders[loaded], ".bin"), 1);
     }
     clattn__runtime *runtime = rig_runtime(&r);
     clattn__dump_text(runtime, "plan", "one stage\n");
@@ -443,9 +320,9 @@ static TCase *group(Suite *suite, const char *name) {
     return tests;
 }
 
-static Suite *cache_suite(void) {
+int main(void) {
     Suite *suite = suite_create("cache");
-    TCase *keys = group(suite, "keys"), *entries = group(suite, "entries"), *many = group(suite, "many");
+    TCase *keys = group(suite, "keys"), *entries = group(suite, "entries");
     tcase_add_test(keys, key_changes_with_each_ingredient);
     tcase_add_test(keys, source_header_and_define_make_new_programs);
     tcase_add_test(keys, folder_follows_option_then_environment);
@@ -459,28 +336,8 @@ static Suite *cache_suite(void) {
     tcase_add_test(entries, binary_that_the_driver_refuses_is_rebuilt);
     tcase_add_test(entries, folder_in_an_entrys_place_is_a_warning);
     tcase_add_test(entries, dump_holds_every_step);
-    tcase_add_test(many, threads_compile_once);
-    tcase_add_test(many, threads_share_a_kernel);
-    tcase_add_test(many, processes_fill_one_cache);
-    return suite;
-}
-
-static Suite *fill_suite(void) {
-    Suite *suite = suite_create("fill");
-    TCase *tests = tcase_create("fill");
-    tcase_add_test(tests, fill_cache);
-    suite_add_tcase(suite, tests);
-    return suite;
-}
-
-int main(int argc, char **argv) {
-    bool fill = argc > 1 && !strcmp(argv[1], "fill");
-    SRunner *runner = srunner_create(fill ? fill_suite() : cache_suite());
-    if (fill) {
-        unsetenv("CK_RUN_CASE"); /* it chose among the parent's cases */
-        srunner_set_fork_status(runner, CK_NOFORK);
-    }
-    srunner_run_all(runner, fill ? CK_SILENT : CK_ENV);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed != 0;
