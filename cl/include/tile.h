@@ -25,12 +25,14 @@
 #if WG == 1
 #define SHARED __private
 #define SYNC
+#define SYNC_GLOBAL
 // A panel stays in the first cache while all row tiles pass over it.
 #define TILE_ROW(t, row_tiles, column_tiles) ((t) % (row_tiles))
 #define TILE_COLUMN(t, row_tiles, column_tiles) ((t) / (row_tiles))
 #else
 #define SHARED __local
 #define SYNC barrier(CLK_LOCAL_MEM_FENCE)
+#define SYNC_GLOBAL barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 // Neighbouring work-items read neighbouring vectors.
 #define TILE_ROW(t, row_tiles, column_tiles) ((t) / (column_tiles))
 #define TILE_COLUMN(t, row_tiles, column_tiles) ((t) % (column_tiles))

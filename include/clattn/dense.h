@@ -9,14 +9,8 @@
 #ifndef CLATTN_DENSE_H
 #define CLATTN_DENSE_H
 
+#include <clattn/causal.h>
 #include <clattn/layer.h>
-
-/* Which keys j a query i sees, beside window and lengths. With lengths, M and N below are each sequence's own. */
-typedef enum clattn_causal {
-    CLATTN_CAUSAL_NONE = 0,
-    CLATTN_CAUSAL_TOP_LEFT = 1,     /* j <= i */
-    CLATTN_CAUSAL_BOTTOM_RIGHT = 2, /* j <= i + N - M */
-} clattn_causal;
 
 /* Tensors of a core's plan. */
 typedef enum clattn_dense_slot {
