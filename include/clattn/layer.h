@@ -25,15 +25,21 @@ typedef enum clattn_layer_slot {
     CLATTN_LAYER_LENGTHS,     /* [B], I32, in, where shape.has_lengths; values are clamped to 0..n */
     CLATTN_LAYER_LINK_ROWS,   /* [n + 1], I64, in, where shape.links > 0: see cjar.h */
     CLATTN_LAYER_LINK_KEYS,   /* [links], I32, in, where shape.links > 0 */
-    CLATTN_LAYER_SLOTS
+    CLATTN_LAYER_SAVED,       /* [clattn_plan_saved_count], F32, where shape.train: written by forward, read by backward */
+    CLATTN_LAYER_GRAD_Y,      /* [B, n, d], in, backward only */
+    CLATTN_LAYER_GRAD_X,      /* [B, n, d], out, backward only; zero at padding */
+    CLATTN_LAYER_GRAD_WEIGHTS, /* + i: gradient of trainable weight i, its shape, shape.grad_type, out, backward only */
+    CLATTN_LAYER_SLOTS = CLATTN_LAYER_GRAD_WEIGHTS + 24 /* length of a layer's array of tensors */
 } clattn_layer_slot;
 
 /* One weight that a layer takes, under the name and shape of the PyTorch module's state_dict.
- * name  static, or owned by the layer */
+ * name       static, or owned by the layer
+ * trainable  backward computes its gradient; false for batch-norm statistics */
 typedef struct clattn_weight_info {
     const char *name;
     int32_t rank;
     int64_t shape[CLATTN_MAX_RANK];
+    bool trainable;
 } clattn_weight_info;
 
 /* An option as text, spelt as the command line spells it without the dashes: {"window-left", "none"},
@@ -72,13 +78,19 @@ CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_layer_load(clattn_layer *layer
  * batch, length  B and n, ≥ 0
  * type           storage of x and y
  * has_lengths    a LENGTHS tensor will be given
- * links          number of links (cjar), 0 = none */
+ * links          number of links (cjar), 0 = none
+ * train          plan a backward pass too (clattn_enqueue_backward); forward then writes SAVED
+ * accumulate     backward adds to the weights' gradients instead of overwriting them; GRAD_X is always overwritten
+ * grad_type      storage of the weights' gradients */
 typedef struct clattn_layer_shape {
     int64_t batch;
     int64_t length;
     clattn_type type;
     bool has_lengths;
     int64_t links;
+    bool train;
+    bool accumulate;
+    clattn_type grad_type;
 } clattn_layer_shape;
 
 /* Plan a layer for a shape. May be called before the weights are loaded; compiles what is not yet cached.

@@ -27,9 +27,13 @@ enum { CLATTN_WORKSPACE_ALIGNMENT = 256 };
 /* Bytes of workspace that each call in flight needs. 0 for NULL. */
 CLATTN_API uint64_t clattn_plan_workspace_size(const clattn_plan *plan);
 
-/* One line a stage: kernel, defines, work sizes, local bytes; then the workspace. Copied into text
+/* One line a stage: kernel, defines, work sizes, local bytes; then the workspace; the backward pass's after a line
+ * "backward". Copied into text
  * (cut to size, always ended by 0). Returns the whole length. */
 CLATTN_API size_t clattn_plan_describe(const clattn_plan *plan, char *text, size_t size);
+
+/* Elements of the F32 tensor that carries what forward saves for backward; 0 for a plan without a backward pass. */
+CLATTN_API uint64_t clattn_plan_saved_count(const clattn_plan *plan);
 
 /* Release; NULL is accepted. Work already queued completes. */
 CLATTN_API void clattn_plan_destroy(clattn_plan *plan);
@@ -49,5 +53,13 @@ CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_enqueue(const clattn_plan *pla
                                                           const clattn_tensor *tensors, size_t count,
                                                           const clattn_workspace *workspace, cl_uint wait_count,
                                                           const cl_event *wait_list, cl_event *event);
+
+/* Queue a plan's backward pass: gradients from the outputs' gradients and what the forward call of the same plan
+ * saved. Takes the same inputs and SAVED as that call; outputs of the forward pass may be absent. Same
+ * inputs, same device, same bits: no atomics. Arguments, checks and errors as clattn_enqueue; INVALID_STATE for a
+ * plan without a backward pass. */
+CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_enqueue_backward(
+    const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors, size_t count,
+    const clattn_workspace *workspace, cl_uint wait_count, const cl_event *wait_list, cl_event *event);
 
 #endif

@@ -1,9 +1,11 @@
 /* Layers: a description, resident weights, and plans made from both. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/object.h"
+#include "core/fill.h"
 #include "core/layout.h"
 
 /* ---- lifetime ---- */
@@ -16,7 +18,7 @@ void clattn_layer_destroy(clattn_layer *layer) {
     for (int i = 0; i < CLATTN__MAX_RESIDENT; i++)
         if (layer->resident[i])
             clReleaseMemObject(layer->resident[i]);
-    clattn_plan_destroy(layer->loader);
+    free(layer->loader);
     clattn_context_destroy(layer->context);
     free(layer->desc);
     free(layer);
@@ -52,8 +54,9 @@ static clattn_status fill(clattn_layer *layer, clattn_context *context, const cl
         return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a layer");
     memcpy(layer->desc, desc, variant->desc_size);
     clattn_status status = variant->load(layer->desc, &context->target, &layer->load, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__plan_finish(&layer->load.plan, &context->target.caps, error);
+    for (int i = 0; status == CLATTN_SUCCESS && i < layer->load.plan.slot_count; i++)
+        snprintf(layer->gradient_names[i], sizeof layer->gradient_names[i], "gradient of %s",
+                 layer->load.plan.bindings[i].name);
     if (status == CLATTN_SUCCESS)
         status = allocate(layer, error);
     return status;
@@ -127,18 +130,31 @@ clattn_status clattn_layer_weight(const clattn_layer *layer, size_t weight, clat
     const clattn__binding *binding = &layer->load.plan.bindings[weight];
     info->name = binding->name;
     info->rank = binding->layout.rank;
+    info->trainable = !binding->frozen;
     memcpy(info->shape, binding->layout.shape, sizeof info->shape);
     return CLATTN_SUCCESS;
 }
 
+/* The packing kernels are compiled at the first load. */
+static clattn_status make_loader(clattn_layer *layer, clattn__error *error) {
+    clattn__pass *loader = calloc(1, sizeof *loader);
+    if (!loader)
+        return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a plan");
+    loader->pure = layer->load.plan;
+    clattn_status status = clattn__pass_finish(layer->context, loader, error);
+    if (status == CLATTN_SUCCESS)
+        layer->loader = loader;
+    else
+        free(loader);
+    return status;
+}
+
 static clattn_status load(clattn_layer *layer, cl_command_queue queue, const clattn_tensor *weights, size_t count,
                           cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error) {
-    clattn_status status = CLATTN_SUCCESS;
-    if (!layer->loader)
-        status = clattn__plan_create(layer->context, &layer->load.plan, &layer->loader, error);
+    clattn_status status = layer->loader ? CLATTN_SUCCESS : make_loader(layer, error);
     if (status == CLATTN_SUCCESS)
-        status = clattn__plan_run(layer->loader, queue, weights, count, layer->resident, NULL, wait_count, wait_list,
-                                  event, error);
+        status = clattn__pass_run(layer->context, layer->loader, queue, weights, count, layer->resident, NULL, wait_count,
+                                  wait_list, event, error);
     return status;
 }
 
@@ -158,24 +174,28 @@ clattn_status clattn_layer_load(clattn_layer *layer, cl_command_queue queue, con
 
 /* ---- plans ---- */
 
+static clattn_status check_type(const char *name, clattn_type type, clattn__error *error) {
+    if (type >= CLATTN_F32 && type <= CLATTN_BF16)
+        return CLATTN_SUCCESS;
+    return clattn__fail(error, CLATTN_INVALID_TYPE, "%s is %s, but must be f32, f16 or bf16", name,
+                        clattn_type_name(type));
+}
+
 static clattn_status check_shape(const clattn_layer_shape *shape, clattn__error *error) {
     clattn_status status = clattn__range_check("batch", shape->batch, 0, INT32_MAX, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__range_check("length", shape->length, 0, INT32_MAX, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__range_check("links", shape->links, 0, INT64_MAX / 16, error);
-    if (status == CLATTN_SUCCESS && (shape->type < CLATTN_F32 || shape->type > CLATTN_BF16))
-        status = clattn__fail(error, CLATTN_INVALID_TYPE, "type is %s, but must be f32, f16 or bf16",
-                              clattn_type_name(shape->type));
+    if (status == CLATTN_SUCCESS)
+        status = check_type("type", shape->type, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_type("grad_type", shape->grad_type, error);
     return status;
 }
 
-static void bind(const clattn_layer *layer, const clattn_layer_shape *shape, clattn__plan *plan) {
-    const int64_t d = ((const desc_head *)layer->desc)->model_size;
-    const int64_t x_shape[] = {shape->batch, shape->length, d};
-    const clattn_tensor x = clattn_tensor_make(NULL, shape->type, 3, x_shape);
-    clattn__plan_bind(plan, CLATTN_LAYER_X, "x", &x, false);
-    clattn__plan_bind(plan, CLATTN_LAYER_Y, "y", &x, false);
+static void bind_inputs(const clattn_layer_shape *shape, const clattn_tensor *x, clattn__plan *plan) {
+    clattn__plan_bind(plan, CLATTN_LAYER_X, "x", x, false);
     if (shape->has_lengths) {
         const clattn_tensor lengths = clattn_tensor_make(NULL, CLATTN_I32, 1, &shape->batch);
         clattn__plan_bind(plan, CLATTN_LAYER_LENGTHS, "lengths", &lengths, false);
@@ -189,23 +209,81 @@ static void bind(const clattn_layer *layer, const clattn_layer_shape *shape, cla
     }
 }
 
-static clattn_status plan_layer(clattn_layer *layer, const clattn_layer_shape *shape, clattn__plan *pure,
-                                clattn_plan **plan, clattn__error *error) {
+static void bind_gradients(clattn_layer *layer, const clattn_layer_shape *shape, const clattn_tensor *x,
+                           clattn__plan *plan) {
+    clattn__plan_bind(plan, CLATTN_LAYER_GRAD_Y, "gradient of y", x, false);
+    clattn__plan_bind(plan, CLATTN_LAYER_GRAD_X, "gradient of x", x, false);
+    for (int i = 0; i < layer->load.plan.slot_count; i++) {
+        const clattn__binding *weight = &layer->load.plan.bindings[i];
+        if (weight->frozen)
+            continue;
+        clattn_tensor layout = weight->layout;
+        layout.type = shape->grad_type;
+        clattn__plan_bind(plan, CLATTN_LAYER_GRAD_WEIGHTS + i, layer->gradient_names[i], &layout, false);
+    }
+}
+
+/* Without tokens every gradient is zero. */
+static void append_zeros(const clattn_layer *layer, clattn__plan *plan) {
+    for (int i = 0; i < layer->load.plan.slot_count; i++) {
+        const clattn__binding *gradient = &plan->bindings[CLATTN_LAYER_GRAD_WEIGHTS + i];
+        if (gradient->name)
+            clattn__fill_append(plan, (clattn__operand){CLATTN_LAYER_GRAD_WEIGHTS + i, 0},
+                                (int64_t)clattn__layout_extent(&gradient->layout), gradient->layout.type, 0);
+    }
+}
+
+static clattn_status fill_forward(clattn_layer *layer, const clattn_layer_shape *shape, const clattn_tensor *x,
+                                  clattn__plan *plan, clattn__error *error) {
+    clattn__plan_init(plan, CLATTN_LAYER_SLOTS);
+    bind_inputs(shape, x, plan);
+    clattn__plan_bind(plan, CLATTN_LAYER_Y, "y", x, false);
+    if (shape->batch == 0 || shape->length == 0)
+        return CLATTN_SUCCESS;
+    return layer->variant->forward(layer->desc, shape, &layer->context->target, plan, error);
+}
+
+static clattn_status fill_backward(clattn_layer *layer, const clattn_layer_shape *shape, const clattn_tensor *x,
+                                   clattn__plan *plan, clattn__error *error) {
+    if (!layer->variant->backward)
+        return clattn__fail(error, CLATTN_UNSUPPORTED, "%s has no backward pass yet", layer->variant->name);
+    clattn__plan_init(plan, CLATTN_LAYER_SLOTS);
+    bind_inputs(shape, x, plan);
+    bind_gradients(layer, shape, x, plan);
+    if (shape->batch > 0 && shape->length > 0)
+        return layer->variant->backward(layer->desc, shape, &layer->context->target, plan, error);
+    if (!shape->accumulate)
+        append_zeros(layer, plan);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status fill_plan(clattn_layer *layer, const clattn_layer_shape *shape, clattn_plan *plan,
+                               clattn__error *error) {
+    const int64_t x_shape[] = {shape->batch, shape->length, ((const desc_head *)layer->desc)->model_size};
+    const clattn_tensor x = clattn_tensor_make(NULL, shape->type, 3, x_shape);
+    clattn_status status = fill_forward(layer, shape, &x, &plan->forward.pure, error);
+    if (status == CLATTN_SUCCESS && plan->backward)
+        status = fill_backward(layer, shape, &x, &plan->backward->pure, error);
+    return status == CLATTN_SUCCESS ? clattn__plan_finish_passes(plan, error) : status;
+}
+
+static clattn_status plan_layer(clattn_layer *layer, const clattn_layer_shape *shape, clattn_plan **plan,
+                                clattn__error *error) {
+    if (!shape)
+        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "shape is NULL");
     clattn_status status = check_shape(shape, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    clattn__plan_init(pure, CLATTN_LAYER_SLOTS);
-    bind(layer, shape, pure);
-    if (shape->batch > 0 && shape->length > 0)
-        status = layer->variant->forward(layer->desc, shape, &layer->context->target, pure, error);
+    clattn_plan *made = clattn__plan_make(layer->context, shape->train, error);
+    if (!made)
+        return CLATTN_OUT_OF_HOST_MEMORY;
+    made->layer = layer;
+    clattn__layer_retain(layer);
+    status = fill_plan(layer, shape, made, error);
     if (status == CLATTN_SUCCESS)
-        status = clattn__plan_finish(pure, &layer->context->target.caps, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__plan_create(layer->context, pure, plan, error);
-    if (status == CLATTN_SUCCESS) {
-        (*plan)->layer = layer;
-        clattn__layer_retain(layer);
-    }
+        *plan = made;
+    else
+        clattn_plan_destroy(made);
     return status;
 }
 
@@ -214,14 +292,6 @@ clattn_status clattn_layer_plan(clattn_layer *layer, const clattn_layer_shape *s
     if (!layer || !plan)
         return CLATTN_INVALID_ARGUMENT;
     *plan = NULL;
-    clattn__plan *pure = malloc(sizeof *pure);
-    clattn_status status;
-    if (!pure)
-        status = clattn__fail(&error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a plan");
-    else if (!shape)
-        status = clattn__fail(&error, CLATTN_INVALID_ARGUMENT, "shape is NULL");
-    else
-        status = plan_layer(layer, shape, pure, plan, &error);
-    free(pure);
+    clattn_status status = plan_layer(layer, shape, plan, &error);
     return status == CLATTN_SUCCESS ? status : clattn__report(layer->context, &error);
 }

@@ -13,6 +13,8 @@
 #include "runtime/program.h"
 #include "runtime/runtime.h"
 
+enum { CLATTN__MAX_WEIGHTS = CLATTN_LAYER_SLOTS - CLATTN_LAYER_GRAD_WEIGHTS };
+
 /* Reference-counted: plans and layers keep their context, plans keep their layer. */
 struct clattn_context {
     atomic_int references;
@@ -24,6 +26,12 @@ struct clattn_context {
     char text[4096];      /* the last failure */
 };
 
+/* One direction of a plan, compiled. */
+typedef struct clattn__pass {
+    clattn__plan pure;
+    clattn__kernel *kernels[CLATTN__MAX_STAGES]; /* owned by the runtime */
+} clattn__pass;
+
 struct clattn_layer {
     atomic_int references;
     clattn_context *context;
@@ -31,15 +39,16 @@ struct clattn_layer {
     void *desc;
     clattn__load load;
     cl_mem resident[CLATTN__MAX_RESIDENT];
-    clattn_plan *loader; /* runs load.plan; holds no reference to the layer */
+    clattn__pass *loader; /* load.plan, compiled */
+    char gradient_names[CLATTN__MAX_WEIGHTS][80];
     atomic_bool loaded;
 };
 
 struct clattn_plan {
     clattn_context *context;
     clattn_layer *layer; /* NULL: a core's plan */
-    clattn__plan pure;
-    clattn__kernel *kernels[CLATTN__MAX_STAGES]; /* owned by the runtime */
+    clattn__pass forward;
+    clattn__pass *backward; /* NULL: none */
 };
 
 void clattn__context_retain(clattn_context *context);
@@ -48,12 +57,17 @@ void clattn__layer_retain(clattn_layer *layer);
 /* Keep the sentence on the context, log it, return the status. */
 clattn_status clattn__report(clattn_context *context, const clattn__error *error);
 
-/* Compile a finished pure plan. layer may be NULL and is not retained here. */
-clattn_status clattn__plan_create(clattn_context *context, const clattn__plan *pure, clattn_plan **plan,
-                                  clattn__error *error);
+/* A plan whose passes the caller fills, then finishes. The layer is not set here. */
+clattn_plan *clattn__plan_make(clattn_context *context, bool trains, clattn__error *error);
 
-/* clattn_enqueue with the sentence left in error. */
-clattn_status clattn__plan_run(const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors,
+/* Check a filled pass against the device and compile it. */
+clattn_status clattn__pass_finish(clattn_context *context, clattn__pass *pass, clattn__error *error);
+
+/* Both passes of a plan. */
+clattn_status clattn__plan_finish_passes(clattn_plan *plan, clattn__error *error);
+
+/* clattn_enqueue of one pass with the sentence left in error. */
+clattn_status clattn__pass_run(const clattn_context *context, const clattn__pass *pass, cl_command_queue queue, const clattn_tensor *tensors,
                                size_t count, const cl_mem *resident, const clattn_workspace *workspace,
                                cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error);
 

@@ -9,17 +9,17 @@
 
 /* ---- checks ---- */
 
-static clattn_status check_memory(const clattn_plan *plan, const char *name, cl_mem memory, uint64_t bytes,
+static clattn_status check_memory(const clattn_context *context, const char *name, cl_mem memory, uint64_t bytes,
                                   clattn_status kind, clattn__error *error) {
-    cl_context context = NULL;
+    cl_context owner = NULL;
     size_t size = 0;
-    cl_int code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof context, &context, NULL);
+    cl_int code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof owner, &owner, NULL);
     if (code == CL_SUCCESS)
         code = clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof size, &size, NULL);
     if (code != CL_SUCCESS)
         return clattn__fail(error, code, "%s: its buffer is not a valid memory object (%s)", name,
                             clattn_status_string(code));
-    if (context != plan->context->runtime->context)
+    if (owner != context->runtime->context)
         return clattn__fail(error, CLATTN_INVALID_BUFFER, "%s: its buffer belongs to another OpenCL context", name);
     if (size < bytes)
         return clattn__fail(error, kind, "%s: its buffer has %zu bytes, but %" PRIu64 " are needed", name, size, bytes);
@@ -34,7 +34,7 @@ static clattn_status layout_differs(const clattn__binding *binding, const clattn
                         "%s is %s, but the plan was made for %s", binding->name, got, want);
 }
 
-static clattn_status check_tensor(const clattn_plan *plan, const clattn__binding *binding, const clattn_tensor *tensor,
+static clattn_status check_tensor(const clattn_context *context, const clattn__binding *binding, const clattn_tensor *tensor,
                                   clattn__error *error) {
     const size_t element = clattn_type_size(tensor->type);
     const uint64_t extent = clattn__layout_extent(&binding->layout);
@@ -47,29 +47,29 @@ static clattn_status check_tensor(const clattn_plan *plan, const clattn__binding
     if (tensor->offset > UINT64_MAX / 8 / element || extent > UINT64_MAX / 8 / element)
         return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s: offset %" PRIu64 " plus extent %" PRIu64 " overflows",
                             binding->name, tensor->offset, extent);
-    return check_memory(plan, binding->name, tensor->memory, (tensor->offset + extent) * element, CLATTN_INVALID_BUFFER,
+    return check_memory(context, binding->name, tensor->memory, (tensor->offset + extent) * element, CLATTN_INVALID_BUFFER,
                         error);
 }
 
-static clattn_status check_tensors(const clattn_plan *plan, const clattn_tensor *tensors, size_t count,
+static clattn_status check_tensors(const clattn_context *context, const clattn__plan *pure, const clattn_tensor *tensors, size_t count,
                                    clattn__error *error) {
-    if (count != (size_t)plan->pure.slot_count)
+    if (count != (size_t)pure->slot_count)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "count is %zu, but the plan takes %d tensors", count,
-                            plan->pure.slot_count);
+                            pure->slot_count);
     if (!tensors)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "tensors is NULL");
     for (size_t i = 0; i < count; i++) {
-        if (!plan->pure.bindings[i].name)
+        if (!pure->bindings[i].name)
             continue;
-        clattn_status status = check_tensor(plan, &plan->pure.bindings[i], &tensors[i], error);
+        clattn_status status = check_tensor(context, &pure->bindings[i], &tensors[i], error);
         if (status != CLATTN_SUCCESS)
             return status;
     }
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check_workspace(const clattn_plan *plan, const clattn_workspace *workspace, clattn__error *error) {
-    const uint64_t bytes = plan->pure.workspace_bytes;
+static clattn_status check_workspace(const clattn_context *context, uint64_t bytes, const clattn_workspace *workspace,
+                                     clattn__error *error) {
     if (bytes == 0)
         return CLATTN_SUCCESS;
     if (!workspace || !workspace->memory)
@@ -78,26 +78,26 @@ static clattn_status check_workspace(const clattn_plan *plan, const clattn_works
         return clattn__fail(error, CLATTN_INVALID_WORKSPACE,
                             "workspace offset is %" PRIu64 ", but must be a multiple of %d", workspace->offset,
                             CLATTN_WORKSPACE_ALIGNMENT);
-    return check_memory(plan, "workspace", workspace->memory, workspace->offset + bytes, CLATTN_INVALID_WORKSPACE, error);
+    return check_memory(context, "workspace", workspace->memory, workspace->offset + bytes, CLATTN_INVALID_WORKSPACE, error);
 }
 
-static clattn_status check_queue(const clattn_plan *plan, cl_command_queue queue, cl_uint wait_count,
+static clattn_status check_queue(const clattn_context *context, cl_command_queue queue, cl_uint wait_count,
                                  const cl_event *wait_list, clattn__error *error) {
-    cl_context context = NULL;
+    cl_context owner = NULL;
     cl_device_id device = NULL;
     if (!queue)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "queue is NULL");
     if ((wait_count > 0) != (wait_list != NULL))
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "wait_count is %u, but wait_list is %s", wait_count,
                             wait_list ? "not NULL" : "NULL");
-    cl_int code = clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, &context, NULL);
+    cl_int code = clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof owner, &owner, NULL);
     if (code == CL_SUCCESS)
         code = clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL);
     if (code != CL_SUCCESS)
         return clattn__fail(error, code, "queue is not a valid command queue (%s)", clattn_status_string(code));
-    if (context != plan->context->runtime->context)
+    if (owner != context->runtime->context)
         return clattn__fail(error, CLATTN_INVALID_CONTEXT, "queue belongs to another OpenCL context than the plan");
-    if (device != plan->context->runtime->device)
+    if (device != context->runtime->device)
         return clattn__fail(error, CLATTN_INVALID_CONTEXT, "queue belongs to another device than the plan");
     return CLATTN_SUCCESS;
 }
@@ -166,19 +166,19 @@ static clattn_status queue_product(const call *c, const clattn__product *p, cl_c
 }
 
 /* Every stage waits for the one before it, so that out-of-order queues run them in order too. */
-static clattn_status queue_stages(const clattn_plan *plan, const call *c, cl_command_queue queue, cl_uint wait_count,
+static clattn_status queue_stages(const clattn__pass *pass, const call *c, cl_command_queue queue, cl_uint wait_count,
                                   const cl_event *wait_list, cl_event *event, clattn__error *error) {
     cl_event before = NULL;
     clattn_status status = CLATTN_SUCCESS;
-    for (int i = 0; i < plan->pure.stage_count && status == CLATTN_SUCCESS; i++) {
-        const clattn__stage *stage = &plan->pure.stages[i];
+    for (int i = 0; i < pass->pure.stage_count && status == CLATTN_SUCCESS; i++) {
+        const clattn__stage *stage = &pass->pure.stages[i];
         const cl_uint waits = before ? 1 : wait_count;
         const cl_event *list = before ? &before : wait_list;
         cl_event after = NULL;
         if (stage->engine == CLATTN__ENGINE_CLBLAST)
             status = queue_product(c, &stage->product, queue, waits, list, &after, error);
         else
-            status = queue_kernel(c, stage, plan->kernels[i], queue, waits, list, &after, error);
+            status = queue_kernel(c, stage, pass->kernels[i], queue, waits, list, &after, error);
         if (before)
             clReleaseEvent(before);
         before = after;
@@ -200,41 +200,60 @@ static clattn_status queue_nothing(cl_command_queue queue, cl_uint wait_count, c
     return CLATTN_SUCCESS;
 }
 
-clattn_status clattn__plan_run(const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors,
-                               size_t count, const cl_mem *resident, const clattn_workspace *workspace,
-                               cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error) {
-    clattn_status status = check_queue(plan, queue, wait_count, wait_list, error);
+clattn_status clattn__pass_run(const clattn_context *context, const clattn__pass *pass, cl_command_queue queue,
+                               const clattn_tensor *tensors, size_t count, const cl_mem *resident,
+                               const clattn_workspace *workspace, cl_uint wait_count, const cl_event *wait_list,
+                               cl_event *event, clattn__error *error) {
+    clattn_status status = check_queue(context, queue, wait_count, wait_list, error);
     if (status == CLATTN_SUCCESS)
-        status = check_tensors(plan, tensors, count, error);
+        status = check_tensors(context, &pass->pure, tensors, count, error);
     if (status == CLATTN_SUCCESS)
-        status = check_workspace(plan, workspace, error);
+        status = check_workspace(context, pass->pure.workspace_bytes, workspace, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    if (plan->pure.stage_count == 0)
+    if (pass->pure.stage_count == 0)
         return queue_nothing(queue, wait_count, wait_list, event, error);
     const call c = {tensors, resident, workspace};
-    return queue_stages(plan, &c, queue, wait_count, wait_list, event, error);
+    return queue_stages(pass, &c, queue, wait_count, wait_list, event, error);
 }
 
-static clattn_status check_loaded(const clattn_plan *plan, clattn__error *error) {
+static clattn_status check_ready(const clattn_plan *plan, const clattn__pass *pass, clattn__error *error) {
+    if (!pass)
+        return clattn__fail(error, CLATTN_INVALID_STATE, "the plan has no backward pass: it was not made to train");
     if (plan->layer && !atomic_load(&plan->layer->loaded))
         return clattn__fail(error, CLATTN_INVALID_STATE, "the layer has no weights yet: call clattn_layer_load first");
     return CLATTN_SUCCESS;
 }
 
-clattn_status clattn_enqueue(const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors, size_t count,
-                             const clattn_workspace *workspace, cl_uint wait_count, const cl_event *wait_list,
-                             cl_event *event) {
+static clattn_status enqueue(const clattn_plan *plan, const clattn__pass *pass, cl_command_queue queue,
+                             const clattn_tensor *tensors, size_t count, const clattn_workspace *workspace,
+                             cl_uint wait_count, const cl_event *wait_list, cl_event *event) {
     clattn__error error;
     error.status = CLATTN_SUCCESS;
     error.text[0] = 0;
+    clattn_status status = check_ready(plan, pass, &error);
+    if (status == CLATTN_SUCCESS)
+        status = clattn__pass_run(plan->context, pass, queue, tensors, count, plan->layer ? plan->layer->resident : NULL,
+                                  workspace, wait_count, wait_list, event, &error);
+    return status == CLATTN_SUCCESS ? status : clattn__report(plan->context, &error);
+}
+
+clattn_status clattn_enqueue(const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors, size_t count,
+                             const clattn_workspace *workspace, cl_uint wait_count, const cl_event *wait_list,
+                             cl_event *event) {
     if (event)
         *event = NULL;
     if (!plan)
         return CLATTN_INVALID_ARGUMENT;
-    clattn_status status = check_loaded(plan, &error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__plan_run(plan, queue, tensors, count, plan->layer ? plan->layer->resident : NULL, workspace,
-                                  wait_count, wait_list, event, &error);
-    return status == CLATTN_SUCCESS ? status : clattn__report(plan->context, &error);
+    return enqueue(plan, &plan->forward, queue, tensors, count, workspace, wait_count, wait_list, event);
+}
+
+clattn_status clattn_enqueue_backward(const clattn_plan *plan, cl_command_queue queue, const clattn_tensor *tensors,
+                                      size_t count, const clattn_workspace *workspace, cl_uint wait_count,
+                                      const cl_event *wait_list, cl_event *event) {
+    if (event)
+        *event = NULL;
+    if (!plan)
+        return CLATTN_INVALID_ARGUMENT;
+    return enqueue(plan, plan->backward, queue, tensors, count, workspace, wait_count, wait_list, event);
 }

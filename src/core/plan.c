@@ -1,5 +1,6 @@
 /* Building and checking plans. */
 #include "core/plan.h"
+#include "core/target.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -56,6 +57,15 @@ void clattn__plan_bind(clattn__plan *plan, int slot, const char *name, const cla
     binding->layout = *layout;
     binding->layout.memory = NULL;
     binding->layout.offset = 0;
+}
+
+clattn__operand clattn__plan_save(clattn__plan *plan, int slot, int64_t count) {
+    const int64_t align = CLATTN_WORKSPACE_ALIGNMENT / (int64_t)sizeof(float);
+    const clattn__operand operand = {slot, plan->saved_count};
+    plan->saved_count += clattn__ceil_div(count, align) * align;
+    const clattn_tensor layout = clattn_tensor_make(NULL, CLATTN_F32, 1, &plan->saved_count);
+    clattn__plan_bind(plan, slot, "saved", &layout, false);
+    return operand;
 }
 
 void clattn__stage_define(clattn__plan *plan, clattn__stage *stage, const char *name, int64_t value) {
@@ -153,6 +163,10 @@ clattn_status clattn__plan_finish(clattn__plan *plan, const clattn__caps *caps, 
         if (status != CLATTN_SUCCESS)
             return status;
     }
+    if ((uint64_t)plan->saved_count * sizeof(float) > caps->max_alloc_bytes)
+        return clattn__fail(error, CLATTN_UNSUPPORTED,
+                            "needs to save %" PRIu64 " bytes for backward, the device allocates at most %" PRIu64,
+                            (uint64_t)plan->saved_count * sizeof(float), caps->max_alloc_bytes);
     if (plan->workspace_bytes > caps->max_alloc_bytes)
         return clattn__fail(error, CLATTN_UNSUPPORTED,
                             "needs a workspace of %" PRIu64 " bytes, the device allocates at most %" PRIu64,

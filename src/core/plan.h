@@ -17,12 +17,13 @@
 #include "base/caps.h"
 #include "base/define.h"
 #include "base/error.h"
+#include "base/text.h"
 
 enum {
-    CLATTN__MAX_STAGES = 12,
+    CLATTN__MAX_STAGES = 32,
     CLATTN__MAX_ARGS = 48,
     CLATTN__MAX_DEFINES = 40,
-    CLATTN__MAX_SLOTS = 24,
+    CLATTN__MAX_SLOTS = 40,
 };
 
 /* Slots 0.. are the call's tensors. These stand for memory that is not a tensor of the call. */
@@ -48,6 +49,7 @@ typedef struct clattn__arg {
 
 /* batch row-major products C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast; B is the same for all. */
 typedef struct clattn__product {
+    bool transposed; /* C = A^T B instead, A [k, m], B [k, n] */
     int64_t batch, m, n, k, lda, ldb, ldc, a_stride, c_stride;
     clattn__operand a, b, c;
 } clattn__product;
@@ -71,7 +73,8 @@ typedef struct clattn__stage {
 /* What a slot's tensor must look like at enqueue time. */
 typedef struct clattn__binding {
     const char *name; /* for error sentences: "q", "lengths"; NULL = the plan does not use this slot */
-    bool optional;    /* may be absent at enqueue time (weights only) */
+    bool optional;    /* may be absent at enqueue time */
+    bool frozen;      /* a weight without a gradient */
     clattn_tensor layout; /* memory NULL */
 } clattn__binding;
 
@@ -82,6 +85,7 @@ typedef struct clattn__plan {
     int slot_count;
     uint64_t workspace_bytes; /* highest mark */
     uint64_t workspace_used;  /* while building */
+    int64_t saved_count;      /* floats that forward saves for backward */
     bool overflow;            /* a fixed array was too small: a defect, reported by clattn__plan_finish */
 } clattn__plan;
 
@@ -96,6 +100,10 @@ clattn__stage *clattn__plan_product(clattn__plan *plan, const clattn__product *p
 /* Reserve workspace for count floats, aligned; and return to an earlier mark (plan->workspace_used). */
 clattn__operand clattn__plan_scratch(clattn__plan *plan, int64_t count);
 void clattn__plan_release(clattn__plan *plan, uint64_t mark);
+
+/* Reserve count floats of what forward saves for backward, in the tensor of `slot`, whose binding grows. Both
+ * passes make the same reservations in the same order. */
+clattn__operand clattn__plan_save(clattn__plan *plan, int slot, int64_t count);
 
 void clattn__plan_bind(clattn__plan *plan, int slot, const char *name, const clattn_tensor *layout, bool optional);
 
@@ -114,7 +122,10 @@ clattn_status clattn__plan_finish(clattn__plan *plan, const clattn__caps *caps, 
 
 /* ---- reading ---- */
 
-/* As clattn_plan_describe. */
+/* One line a stage, then the workspace, then what is saved. */
+void clattn__plan_append_text(const clattn__plan *plan, clattn__text *text);
+
+/* The same into a buffer, as clattn_plan_describe. */
 size_t clattn__plan_text(const clattn__plan *plan, char *text, size_t size);
 
 #endif

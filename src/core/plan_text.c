@@ -1,7 +1,6 @@
 /* Plans as text: one line a stage, then the workspace. */
 #include <inttypes.h>
 
-#include "base/text.h"
 #include "core/plan.h"
 
 static void product_text(clattn__text *text, const clattn__product *p) {
@@ -16,16 +15,22 @@ static void kernel_text(clattn__text *text, const clattn__stage *stage) {
                      stage->global[2], stage->local[0], stage->local_bytes);
 }
 
+void clattn__plan_append_text(const clattn__plan *plan, clattn__text *text) {
+    for (int i = 0; i < plan->stage_count; i++) {
+        if (plan->stages[i].engine == CLATTN__ENGINE_CLBLAST)
+            product_text(text, &plan->stages[i].product);
+        else
+            kernel_text(text, &plan->stages[i]);
+    }
+    clattn__text_add(text, "workspace=%" PRIu64 "\n", plan->workspace_bytes);
+    if (plan->saved_count > 0)
+        clattn__text_add(text, "saved=%" PRIu64 "\n", (uint64_t)plan->saved_count * sizeof(float));
+}
+
 size_t clattn__plan_text(const clattn__plan *plan, char *data, size_t size) {
     clattn__text text = {data, size, 0};
     if (size > 0)
         data[0] = 0;
-    for (int i = 0; i < plan->stage_count; i++) {
-        if (plan->stages[i].engine == CLATTN__ENGINE_CLBLAST)
-            product_text(&text, &plan->stages[i].product);
-        else
-            kernel_text(&text, &plan->stages[i]);
-    }
-    clattn__text_add(&text, "workspace=%" PRIu64 "\n", plan->workspace_bytes);
+    clattn__plan_append_text(plan, &text);
     return text.length;
 }

@@ -51,10 +51,18 @@ typedef struct clattn__variant {
      * length are at least 1 and the type is valid. */
     clattn_status (*forward)(const void *desc, const clattn_layer_shape *shape, const clattn__target *target,
                              clattn__plan *plan, clattn__error *error);
+    /* Append the backward pass: reads X, GRAD_Y and what forward saved, writes GRAD_X and every trainable weight's
+     * gradient. NULL: none yet. */
+    clattn_status (*backward)(const void *desc, const clattn_layer_shape *shape, const clattn__target *target,
+                              clattn__plan *plan, clattn__error *error);
     /* Validate a problem (the struct of <name>.h), init and bind the plan, append the core on the caller's own
      * tensors. NULL: no core of its own. */
     clattn_status (*core)(const void *problem, const clattn__target *target, clattn__plan *plan,
                           clattn__error *error);
+    /* The same for the backward pass of a problem that trains: NULL: none yet. trains tells. */
+    bool (*core_trains)(const void *problem);
+    clattn_status (*core_backward)(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                   clattn__error *error);
 } clattn__variant;
 
 /* NULL-ended, in the order of meson.build. */
