@@ -3,6 +3,7 @@
 //   aft_copy       to[i] = from[i]
 //   aft_bias       row i: to[i][o] = w_ij, j = i - reach + o, o = 0 .. columns-1; FACTORS 1: w_ij = u_i . f_j
 //   aft_transpose  factor f [n, rank] as rows to[rank][columns], 0 past n
+//   aft_augment    row c: to[c][columns] = w[c] (in floats), bias[c], zeros; zeros past `rows`
 //   aft_taps       head: f = gamma (f - mean) / sqrt(var + 1e-5) + beta over its taps; REPARAM 0: f
 //
 // Local memory: none. Defines: WG; FACTORS, REPARAM 0|1.
@@ -60,4 +61,15 @@ aft_taps(__global const float *f, const long f_offset, __global const float *gam
     add = beta[beta_offset + h];
 #endif
     for (long t = 0; t < taps; t++) to[to_offset + h * taps + t] = fma(f[f_offset + h * taps + t] - shift, scale, add);
+}
+
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+aft_augment(__global const float *w, const long w_offset, __global const float *bias, const long bias_offset,
+            __global float *to, const long to_offset, const long in, const long rows, const long columns) {
+    const long k = get_global_id(0), c = get_group_id(1);
+    if (k >= columns) return;
+    float value = 0.0f;
+    if (c < rows && k < in) value = w[w_offset + c * in + k];
+    if (c < rows && k == in) value = bias[bias_offset + c];
+    to[to_offset + c * columns + k] = value;
 }

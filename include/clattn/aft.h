@@ -10,9 +10,9 @@
  *   SIMPLE        FULL with w = 0                                                            O(n d)
  *   CONV          FULL with one key a head, w_ij = f_h[j - i + taps/2] inside the taps, else 0   O(n taps d)
  *
- * w is a table [T, T] whose leading n x n is used, or left right^T with factors [T, rank]; n <= T. Every maximum that is
- * subtracted runs over the visible keys of one query and channel, so keys of any size, and any size of w,
- * neither overflow nor underflow. Accumulation is float32. A query that sees no key, and padding, gives 0.
+ * w is a table [T, T] whose leading n x n is used, or left right^T with factors [T, rank]; n <= T. Every maximum that
+ * is subtracted runs over the visible keys of one query and channel, so keys of any size, and any size of w, neither
+ * overflow nor underflow. Accumulation is float32. A query that sees no key, and padding, gives 0.
  */
 #ifndef CLATTN_AFT_H
 #define CLATTN_AFT_H

@@ -6,8 +6,7 @@
 
 enum { Q, K, V, Y, LENGTHS, POSITION, W, W_LEFT, W_RIGHT, TAPS, SLOTS };
 
-static const char *const names[SLOTS] = {"q",        "k", "v",      "y",       "lengths",
-                                         "position", "w", "w_left", "w_right", "taps"};
+static const char *const names[SLOTS] = {"q", "k", "v", "y", "lengths", "position", "w", "w_left", "w_right", "taps"};
 static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
 
 static bool absent(const clattn_aft_problem *p, int slot) { return clattn__layout_absent(&p->tensor[slot]); }
@@ -53,8 +52,8 @@ static clattn_status check_long_enough(const clattn_aft_problem *p, int slot, cl
     const int64_t rows = p->tensor[slot].shape[0], length = p->tensor[Q].shape[1];
     if (rows < length)
         return clattn__fail(error, CLATTN_INVALID_SHAPE,
-                            "%s has %" PRId64 " rows, but q has %" PRId64 " tokens and needs as many", names[slot], rows,
-                            length);
+                            "%s has %" PRId64 " rows, but q has %" PRId64 " tokens and needs as many", names[slot],
+                            rows, length);
     return CLATTN_SUCCESS;
 }
 
@@ -87,12 +86,11 @@ static clattn_status check_taps(const clattn_aft_problem *p, clattn__error *erro
 static clattn_status check_optional(const clattn_aft_problem *p, clattn__error *error) {
     clattn_status status = CLATTN_SUCCESS;
     if (!absent(p, LENGTHS))
-        status = check_rule(p, LENGTHS,
-                            (clattn__layout_rule){.rank = 1,
-                                                  .shape = {p->tensor[Q].shape[0]},
-                                                  .integer = true,
-                                                  .integer_type = CLATTN_I32},
-                            error);
+        status =
+            check_rule(p, LENGTHS,
+                       (clattn__layout_rule){
+                           .rank = 1, .shape = {p->tensor[Q].shape[0]}, .integer = true, .integer_type = CLATTN_I32},
+                       error);
     if (status == CLATTN_SUCCESS && is_gated(p->mode) && !absent(p, POSITION))
         status = check_float(p, POSITION, (clattn__layout_rule){.rank = 1, .shape = {p->tensor[Q].shape[2]}}, error);
     return status;

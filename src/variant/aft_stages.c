@@ -14,7 +14,8 @@ typedef struct division {
 
 static bool side_by_side(const clattn__aft *aft) {
     const int64_t size = aft->head_size;
-    return aft->heads == 1 || (aft->q.head == size && aft->k.head == size && aft->v.head == size && aft->y.head == size);
+    return aft->heads == 1 ||
+           (aft->q.head == size && aft->k.head == size && aft->v.head == size && aft->y.head == size);
 }
 
 static bool by_head(const clattn__aft *aft) {
@@ -121,6 +122,25 @@ static void add_gated(clattn__plan *plan, const clattn__target *target, const cl
     range(stage, &d, d.blocks, aft->batch);
     add_total(plan, aft, &d, sums, 1);
     add_gate(plan, aft, &d, sums, d.blocks * d.pitch);
+}
+
+/* The total of each channel is known: position weights are in it. */
+static clattn__aft without_position(const clattn__aft *aft) {
+    clattn__aft bare = *aft;
+    bare.position = none;
+    return bare;
+}
+
+clattn__aft_total clattn__aft_total_reserve(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
+    const division d = divide(aft, target, 4, 64);
+    return (clattn__aft_total){clattn__plan_scratch(plan, aft->batch * d.pitch), d.pitch};
+}
+
+void clattn__aft_gate_only(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                           const clattn__aft_total *total) {
+    const division d = divide(aft, target, 4, 64);
+    const clattn__aft bare = without_position(aft);
+    add_gate(plan, &bare, &d, total->at, total->batch);
 }
 
 /* ---- gated-matrix ---- */
@@ -297,9 +317,17 @@ void clattn__aft_core(clattn__plan *plan, const clattn__target *target, const cl
     if (aft->batch == 0 || aft->length == 0 || aft->heads == 0 || aft->head_size == 0)
         return;
     switch (aft->mode) {
-    case CLATTN_AFT_GATED: add_gated(plan, target, aft); break;
-    case CLATTN_AFT_GATED_MATRIX: add_matrix(plan, target, aft); break;
-    case CLATTN_AFT_FULL: add_full(plan, target, aft); break;
-    default: add_scan(plan, target, aft); break;
+    case CLATTN_AFT_GATED:
+        add_gated(plan, target, aft);
+        break;
+    case CLATTN_AFT_GATED_MATRIX:
+        add_matrix(plan, target, aft);
+        break;
+    case CLATTN_AFT_FULL:
+        add_full(plan, target, aft);
+        break;
+    default:
+        add_scan(plan, target, aft);
+        break;
     }
 }
