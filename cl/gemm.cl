@@ -51,19 +51,25 @@ gemm_keep(__global const float *w, const long w_offset, __global const float *bi
 }
 
 // BM rows of X from column k0, KB columns, zero past the matrix, so that the product needs no edges.
-inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, const long row_stride, const long rows,
-                       const long k0, const long in, const int lid) {
+inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, const long row_stride,
+                       const long column_stride, const long rows, const long k0, const long in, const int lid) {
     const int columns = min((long)KB, in - k0);
-    for (int i = 0; i < BM; i++) {
-        for (int k = lid; k < columns; k += WG)
-            to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + k0 + k) : 0.0f;
+    if (column_stride == 1) {
+        for (int i = 0; i < BM; i++)
+            for (int k = lid; k < columns; k += WG)
+                to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + k0 + k) : 0.0f;
+    } else { // a transposed X: neighbours lie along its rows
+        for (int k = 0; k < columns; k++)
+            for (int i = lid; i < BM; i += WG)
+                to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + (k0 + k) * column_stride) : 0.0f;
     }
 }
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global const float *packed,
             const long packed_offset, const long rows, const long in, const long out, const long sections,
-            const int columns_each, const long x_batch_stride, const long x_row_stride, OUTPUT_PARAMETERS(0),
+            const int columns_each, const long x_batch_stride, const long x_row_stride,
+            const long x_column_stride, OUTPUT_PARAMETERS(0),
             OUTPUT_PARAMETERS(1), OUTPUT_PARAMETERS(2)) {
     SHARED float xs[BM * KB] ALIGNED;
     V acc[TILES_EACH][TM][TNV];
@@ -78,7 +84,7 @@ gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global con
     for (long k0 = 0; k0 < in; k0 += KB) {
         const int count = min((long)KB, in - k0);
         SYNC;
-        stage_rows(xs, x, x_row_stride, rows - row0, k0, in, lid);
+        stage_rows(xs, x, x_row_stride, x_column_stride, rows - row0, k0, in, lid);
         SYNC;
         UNROLL_GPU for (int n = 0; n < TILES_EACH; n++) {
             const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, COLUMN_TILES) * TM;
@@ -119,6 +125,6 @@ gemm_epilogue(__global const float *product, const long product_offset, __global
                     lane[e] = row + i < rows && c + j * VW + e < out ? p[i * sections * out + j * VW + e] : 0.0f;
                 tile[i][j] = RAW_LOAD(lane);
             }
-        store_tile(tile, OUTPUT_OF(section), b, row, rows, c, out, bias + bias_offset + column);
+        store_tile(tile, OUTPUT_OF(section), b, row, rows, c, out, bias ? bias + bias_offset + column : bias);
     }
 }

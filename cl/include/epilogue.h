@@ -3,7 +3,7 @@
 // Column c of a section belongs to head c / head_size. Row r of batch b goes to
 //   form 0 (rows)    b*batch_stride + head*head_stride + r*row_stride + c % head_size
 //   form 1 (panels)  b*batch_stride + head*head_stride + ((r / PW)*head_size + c % head_size)*PW + r % PW
-// Padding of either form is left unwritten. Defines: those of tile.h, TYPE_Y 0|1|2.
+// replacing what is there, or added to it. Padding of either form is left unwritten. Defines: those of tile.h, TYPE_Y 0|1|2.
 #ifndef CLATTN_EPILOGUE_H
 #define CLATTN_EPILOGUE_H
 
@@ -15,17 +15,17 @@
 
 typedef struct output {
     __global STORAGE(TYPE_Y) *y;
-    int form, activation;
+    int form, activation, add;
     long head_size, batch_stride, head_stride, row_stride;
 } output;
 
 // The three outputs of a product as kernel parameters, and their choice by section (uniform in a tile).
 #define OUTPUT_PARAMETERS(s)                                                                                           \
     __global STORAGE(TYPE_Y) *y##s, const long y##s##_offset, const int form##s, const int activation##s,              \
-        const long head_size##s, const long batch_stride##s, const long head_stride##s, const long row_stride##s
+        const int add##s, const long head_size##s, const long batch_stride##s, const long head_stride##s, const long row_stride##s
 #define OUTPUT(s)                                                                                                      \
     (output) {                                                                                                         \
-        y##s + y##s##_offset, form##s, activation##s, head_size##s, batch_stride##s, head_stride##s, row_stride##s     \
+        y##s + y##s##_offset, form##s, activation##s, add##s, head_size##s, batch_stride##s, head_stride##s, row_stride##s     \
     }
 #define OUTPUT_OF(section) ((section) == 0 ? OUTPUT(0) : (section) == 1 ? OUTPUT(1) : OUTPUT(2))
 
@@ -36,7 +36,8 @@ inline void store_vector(const output o, const long at, const long row, const lo
                          const V x) {
     long head = column / o.head_size, c = column - head * o.head_size;
     if (o.form == 0 && o.head_size % VW == 0 && column + VW <= columns) {
-        VSTORE(TYPE_Y, o.y, at + head * o.head_stride + row * o.row_stride + c, x);
+        const long to = at + head * o.head_stride + row * o.row_stride + c;
+        VSTORE(TYPE_Y, o.y, to, o.add ? x + VLOAD(TYPE_Y, o.y, to) : x);
         return;
     }
     float lane[VW];
@@ -44,7 +45,8 @@ inline void store_vector(const output o, const long at, const long row, const lo
     const long step = o.form == 0 ? 1 : PW;
     const long start = o.form == 0 ? row * o.row_stride : row / PW * o.head_size * PW + row % PW;
     for (int e = 0; e < VW && column + e < columns; e++) {
-        STORE(TYPE_Y, o.y, at + head * o.head_stride + start + c * step, lane[e]);
+        const long to = at + head * o.head_stride + start + c * step;
+        STORE(TYPE_Y, o.y, to, o.add ? lane[e] + LOAD(TYPE_Y, o.y, to) : lane[e]);
         if (++c == o.head_size) {
             c = 0;
             head++;
@@ -57,7 +59,7 @@ inline void store_tile(V tile[TM][TNV], const output o, const long b, const long
                        const long column, const long columns, __global const float *bias) {
     UNROLL_GPU for (int j = 0; j < TNV; j++) {
         const long cj = column + j * VW;
-        const V bj = RAW_LOAD(bias + j * VW);
+        const V bj = bias ? RAW_LOAD(bias + j * VW) : (V)(0.0f);
         UNROLL_GPU for (int i = 0; i < TM; i++) {
             if (row + i < rows && cj < columns)
                 store_vector(o, b * o.batch_stride, row + i, cj, columns, activate(tile[i][j] + bj, o.activation));

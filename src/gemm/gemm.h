@@ -35,6 +35,7 @@ typedef struct clattn__linear_out {
     clattn__activation activation;
     clattn__operand to; /* f32 unless type says otherwise */
     clattn_type type;
+    bool add; /* to what is there, after the activation */
     int64_t head_size, batch_stride, head_stride, row_stride;
 } clattn__linear_out;
 
@@ -45,6 +46,7 @@ typedef struct clattn__linear_call {
     clattn__operand x;
     clattn_type x_type;
     int64_t x_batch_stride, x_row_stride;
+    int64_t x_column_stride; /* 0 means 1; another only for the tile engine */
     clattn__operand resident;
     clattn__linear_out out[CLATTN__MAX_SECTIONS];
 } clattn__linear_call;
@@ -58,6 +60,38 @@ void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const
 
 /* Append the stages that apply a linear. */
 void clattn__linear_apply(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call);
+
+/* ---- backward ---- */
+
+/* Gradients of one linear from those of its outputs.
+ * x          as in the forward call
+ * lengths    [batch] I32 or slot NONE: rows at and past are padding; what x holds there does not matter
+ * dy         [batch * rows, sections * out], contiguous: dL/dY of all sections side by side; zero at padding where
+ *            lengths hide it
+ * resident   what clattn__linear_load wrote
+ * dx         [batch * rows, in], contiguous; slot NONE: not wanted. add_dx: added to what is there
+ * dw, db     [out, in] and [out] for each section, contiguous, of grad_type; slot NONE in db where there is no bias
+ * accumulate added to what dw and db hold */
+typedef struct clattn__linear_grad {
+    clattn__linear linear;
+    int64_t batch, rows;
+    clattn__operand x;
+    clattn_type x_type;
+    int64_t x_batch_stride, x_row_stride;
+    clattn__operand lengths;
+    clattn__operand dy;
+    clattn_type dy_type;
+    clattn__operand resident;
+    clattn__operand dx;
+    clattn_type dx_type;
+    bool add_dx;
+    clattn__operand dw[CLATTN__MAX_SECTIONS], db[CLATTN__MAX_SECTIONS];
+    clattn_type grad_type;
+    bool accumulate;
+} clattn__linear_grad;
+
+/* Append the stages: db by blocked column sums, dx = dY W, dW = dY^T X. Deterministic. */
+void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *grad);
 
 /* A plain row-major output of one section: [batch, rows, out] contiguous at to. */
 clattn__linear_out clattn__out_rows(clattn__operand to, int64_t rows, int64_t out);

@@ -43,6 +43,7 @@ void clattn__linear_outputs(clattn__plan *plan, clattn__stage *stage, const clat
         clattn__stage_operand(plan, stage, out->to);
         clattn__stage_int(plan, stage, out->form);
         clattn__stage_int(plan, stage, out->activation);
+        clattn__stage_int(plan, stage, out->add);
         clattn__stage_long(plan, stage, out->head_size);
         clattn__stage_long(plan, stage, out->batch_stride);
         clattn__stage_long(plan, stage, out->head_stride);
@@ -96,6 +97,7 @@ static void apply_tile(clattn__plan *plan, const clattn__target *target, const c
     clattn__stage_int(plan, stage, (int32_t)each);
     clattn__stage_long(plan, stage, call->x_batch_stride);
     clattn__stage_long(plan, stage, call->x_row_stride);
+    clattn__stage_long(plan, stage, call->x_column_stride ? call->x_column_stride : 1);
     clattn__linear_outputs(plan, stage, call);
     stage->local_bytes = tile->wg > 1 ? sizeof(float) * (size_t)(tile->bm * tile->kb) : 0;
     clattn__stage_range(stage, clattn__ceil_div(call->rows, tile->bm), clattn__ceil_div(columns, each), call->batch,

@@ -1,0 +1,132 @@
+/* Gradients of linear layers. */
+#include "gemm/engine.h"
+
+enum { ROWS = 64 }; /* of a work-item that reads dY or X once */
+
+static bool kept(const clattn__target *target) { return target->engine == CLATTN_GEMM_CLBLAST; }
+static bool present(clattn__operand operand) { return operand.slot != CLATTN__SLOT_NONE; }
+
+static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const char *name, clattn_type x_type,
+                             clattn_type y_type) {
+    clattn__stage *stage = clattn__plan_kernel(plan, "gemm_backward", name);
+    clattn__tile_defines(plan, stage, &target->gemm);
+    clattn__stage_define(plan, stage, "KEPT", kept(target));
+    clattn__stage_define(plan, stage, "ROWS", ROWS);
+    clattn__stage_define(plan, stage, "TYPE_X", x_type);
+    clattn__stage_define(plan, stage, "TYPE_Y", y_type);
+    return stage;
+}
+
+/* ---- db ---- */
+
+static void sum_section(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g, int section,
+                        clattn__operand partial, int64_t blocks) {
+    const int64_t out = g->linear.out;
+    clattn__stage *stage = kernel(plan, target, "gemm_backward_sum", CLATTN_F32, g->grad_type);
+    clattn__stage_operand(plan, stage, partial);
+    clattn__stage_operand(plan, stage, g->db[section]);
+    clattn__stage_long(plan, stage, blocks);
+    clattn__stage_long(plan, stage, g->linear.sections * out);
+    clattn__stage_long(plan, stage, section * out);
+    clattn__stage_long(plan, stage, out);
+    clattn__stage_int(plan, stage, g->accumulate);
+    clattn__stage_range(stage, clattn__ceil_div(out, target->gemm.vw), 1, 1, 1);
+}
+
+static void bias_gradients(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
+    const uint64_t mark = plan->workspace_used;
+    const int64_t rows = g->batch * g->rows, columns = g->linear.sections * g->linear.out;
+    const int64_t blocks = clattn__ceil_div(rows, ROWS);
+    const clattn__operand partial = clattn__plan_scratch(plan, blocks * columns);
+    clattn__stage *stage = kernel(plan, target, "gemm_backward_partial", g->dy_type, CLATTN_F32);
+    clattn__stage_operand(plan, stage, g->dy);
+    clattn__stage_operand(plan, stage, partial);
+    clattn__stage_long(plan, stage, rows);
+    clattn__stage_long(plan, stage, columns);
+    clattn__stage_range(stage, blocks, 1, 1, 1);
+    for (int s = 0; s < g->linear.sections; s++)
+        if (present(g->db[s]))
+            sum_section(plan, target, g, s, partial, blocks);
+    clattn__plan_release(plan, mark);
+}
+
+/* ---- dx = dY W ---- */
+
+static clattn__operand flip(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g,
+                            const clattn__linear *flipped) {
+    const clattn__operand to =
+        clattn__plan_scratch(plan, (int64_t)(clattn__linear_bytes(flipped, target) / sizeof(float)));
+    clattn__stage *stage = kernel(plan, target, "gemm_backward_flip", CLATTN_F32, CLATTN_F32);
+    clattn__stage_operand(plan, stage, g->resident);
+    clattn__stage_operand(plan, stage, to);
+    clattn__stage_long(plan, stage, g->linear.in);
+    clattn__stage_long(plan, stage, g->linear.out);
+    clattn__stage_long(plan, stage, g->linear.sections);
+    clattn__stage_range(stage, clattn__ceil_div(g->linear.in, clattn__panel_width(target)), 1, 1, 1);
+    return to;
+}
+
+static void input_gradient(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
+    const uint64_t mark = plan->workspace_used;
+    const int64_t rows = g->batch * g->rows, depth = g->linear.sections * g->linear.out;
+    clattn__linear_call call = {.linear = {.in = depth, .out = g->linear.in, .sections = 1},
+                                .batch = 1,
+                                .rows = rows,
+                                .x = g->dy,
+                                .x_type = g->dy_type,
+                                .x_batch_stride = rows * depth,
+                                .x_row_stride = depth};
+    call.resident = flip(plan, target, g, &call.linear);
+    call.out[0] = clattn__out_rows(g->dx, rows, g->linear.in);
+    call.out[0].type = g->dx_type;
+    call.out[0].add = g->add_dx;
+    clattn__linear_apply(plan, target, &call);
+    clattn__plan_release(plan, mark);
+}
+
+/* ---- dW = dY^T X ---- */
+
+static clattn__operand pack_rows(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
+    const int64_t width = clattn__panel_width(target), panels = clattn__ceil_div(g->linear.in, width);
+    const clattn__operand to = clattn__plan_scratch(plan, panels * width * (g->batch * g->rows + 1));
+    clattn__stage *stage = kernel(plan, target, "gemm_backward_rows", g->x_type, CLATTN_F32);
+    clattn__stage_operand(plan, stage, g->x);
+    clattn__stage_operand(plan, stage, to);
+    clattn__stage_operand(plan, stage, g->lengths);
+    clattn__stage_long(plan, stage, g->batch);
+    clattn__stage_long(plan, stage, g->rows);
+    clattn__stage_long(plan, stage, g->linear.in);
+    clattn__stage_long(plan, stage, g->x_batch_stride);
+    clattn__stage_long(plan, stage, g->x_row_stride);
+    clattn__stage_range(stage, panels, clattn__ceil_div(g->rows, ROWS), g->batch, 1);
+    return to;
+}
+
+static void weight_gradient(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g, int section,
+                            clattn__operand x) {
+    const int64_t out = g->linear.out, columns = g->linear.sections * out, rows = g->batch * g->rows;
+    clattn__linear_call call = {.linear = {.in = rows, .out = g->linear.in, .sections = 1},
+                                .batch = 1,
+                                .rows = out,
+                                .x = {g->dy.slot, g->dy.offset + section * out},
+                                .x_type = g->dy_type,
+                                .x_row_stride = 1,
+                                .x_column_stride = columns,
+                                .resident = x};
+    call.out[0] = clattn__out_rows(g->dw[section], out, g->linear.in);
+    call.out[0].type = g->grad_type;
+    call.out[0].add = g->accumulate;
+    clattn__linear_apply(plan, target, &call);
+}
+
+void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
+    const uint64_t mark = plan->workspace_used;
+    if (present(g->db[0]) || present(g->db[1]) || present(g->db[2]))
+        bias_gradients(plan, target, g);
+    if (present(g->dx))
+        input_gradient(plan, target, g);
+    const clattn__operand x = pack_rows(plan, target, g);
+    for (int s = 0; s < g->linear.sections; s++)
+        weight_gradient(plan, target, g, s, x);
+    clattn__plan_release(plan, mark);
+}
