@@ -48,7 +48,7 @@ CLATTN_API void clattn_plan_destroy(clattn_plan *plan);
  * queues only a marker and succeeds.
  * Errors: INVALID_ARGUMENT (NULL; a missing tensor, by name), INVALID_SHAPE, INVALID_TYPE (not what was
  * planned, both values), INVALID_BUFFER (too small, or not of the context), INVALID_WORKSPACE,
- * INVALID_CONTEXT (queue of another context or device), OpenCL's and CLBlast's codes. */
+ * INVALID_CONTEXT (queue, or an awaited event, of another context or device), OpenCL's and CLBlast's codes. */
 CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_enqueue(const clattn_plan *plan, cl_command_queue queue,
                                                           const clattn_tensor *tensors, size_t count,
                                                           const clattn_workspace *workspace, cl_uint wait_count,

@@ -81,15 +81,30 @@ static clattn_status check_workspace(const clattn_context *context, uint64_t byt
     return check_memory(context, "workspace", workspace->memory, workspace->offset + bytes, CLATTN_INVALID_WORKSPACE, error);
 }
 
-static clattn_status check_queue(const clattn_context *context, cl_command_queue queue, cl_uint wait_count,
-                                 const cl_event *wait_list, clattn__error *error) {
+/* Not every driver looks: PoCL takes NULL, and events of another context, in silence. */
+static clattn_status check_waits(const clattn_context *context, cl_uint count, const cl_event *list,
+                                 clattn__error *error) {
+    if ((count > 0) != (list != NULL))
+        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "wait_count is %u, but wait_list is %s", count,
+                            list ? "not NULL" : "NULL");
+    for (cl_uint i = 0; i < count; i++) {
+        cl_context owner = NULL;
+        if (!list[i])
+            return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "wait_list[%u] is NULL", i);
+        const cl_int code = clGetEventInfo(list[i], CL_EVENT_CONTEXT, sizeof owner, &owner, NULL);
+        if (code != CL_SUCCESS)
+            return clattn__fail(error, code, "wait_list[%u] is not a valid event (%s)", i, clattn_status_string(code));
+        if (owner != context->runtime->context)
+            return clattn__fail(error, CLATTN_INVALID_CONTEXT, "wait_list[%u] belongs to another OpenCL context", i);
+    }
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_queue(const clattn_context *context, cl_command_queue queue, clattn__error *error) {
     cl_context owner = NULL;
     cl_device_id device = NULL;
     if (!queue)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "queue is NULL");
-    if ((wait_count > 0) != (wait_list != NULL))
-        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "wait_count is %u, but wait_list is %s", wait_count,
-                            wait_list ? "not NULL" : "NULL");
     cl_int code = clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof owner, &owner, NULL);
     if (code == CL_SUCCESS)
         code = clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL);
@@ -204,7 +219,9 @@ clattn_status clattn__pass_run(const clattn_context *context, const clattn__pass
                                const clattn_tensor *tensors, size_t count, const cl_mem *resident,
                                const clattn_workspace *workspace, cl_uint wait_count, const cl_event *wait_list,
                                cl_event *event, clattn__error *error) {
-    clattn_status status = check_queue(context, queue, wait_count, wait_list, error);
+    clattn_status status = check_queue(context, queue, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_waits(context, wait_count, wait_list, error);
     if (status == CLATTN_SUCCESS)
         status = check_tensors(context, &pass->pure, tensors, count, error);
     if (status == CLATTN_SUCCESS)
