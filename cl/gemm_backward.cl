@@ -2,8 +2,9 @@
 //
 //   gemm_backward_flip     W of all sections, as gemm_pack (KEPT 0) or gemm_keep (KEPT 1) left it, as the weight of
 //                          dX = dY W in the same form: sections * out deep, `in` outputs, biases 0
-//   gemm_backward_rows     X [rows, in] as the second operand of dW = dY^T X: panels over `in` (KEPT 0) with zero biases
-//                          behind, or plain rows (KEPT 1); padding rows are 0, whatever X holds there
+//   gemm_backward_rows     X [rows, in] as the weight [in, rows] of dW = dY^T X in the engine's form, biases 0; padding
+//                          rows are 0, whatever X holds there
+//   gemm_backward_transpose  dY [rows, columns] as [columns, rows]
 //   gemm_backward_partial  sums of dY's columns over blocks of ROWS rows: a work-item owns a block
 //   gemm_backward_sum      those sums over all blocks, into one section's db: a work-item owns VW columns
 //
@@ -49,13 +50,21 @@ gemm_backward_rows(__global const STORAGE(TYPE_X) *x, const long x_offset, __glo
     x += x_offset + b * x_batch_stride + first;
     packed += packed_offset;
     for (long r = block; r < min(block + ROWS, rows); r++)
-        for (int j = 0; j < (KEPT ? count : PW); j++) {
-            const float value = j < count && r < length ? LOAD(TYPE_X, x, r * x_row_stride + j) : 0.0f;
-            packed[KEPT ? (b * rows + r) * in + first + j : (first / PW * all + b * rows + r) * PW + j] = value;
-        }
-    if (!KEPT && block == 0 && b == 0)
+        for (int j = 0; j < (KEPT ? count : PW); j++)
+            packed[weight_at(b * rows + r, first + j, all)] =
+                j < count && r < length ? LOAD(TYPE_X, x, r * x_row_stride + j) : 0.0f;
+    if (block == 0 && b == 0)
         for (int j = 0; j < PW; j++)
-            packed[CEIL_DIV(in, PW) * PW * all + first + j] = 0.0f;
+            packed[(KEPT ? in : CEIL_DIV(in, PW) * PW) * all + first + j] = 0.0f;
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
+gemm_backward_transpose(__global const STORAGE(TYPE_X) *dy, const long dy_offset, __global float *to,
+                        const long to_offset, const long rows, const long columns) {
+    const long first = get_global_id(0) * PW, last = min(first + PW, columns), block = get_global_id(1) * ROWS;
+    for (long c = first; c < last; c++)
+        for (long r = block; r < min(block + ROWS, rows); r++)
+            to[to_offset + c * rows + r] = LOAD(TYPE_X, dy, dy_offset + r * columns + c);
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void

@@ -102,17 +102,39 @@ static clattn__operand pack_rows(clattn__plan *plan, const clattn__target *targe
     return to;
 }
 
+/* dY as [sections * out, rows], for CLBlast: its products with a transposed first operand are wrong on PoCL 3.1
+ * (tests/test_gemm.c shows it when they are used here). */
+static clattn__operand transpose(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
+    const int64_t rows = g->batch * g->rows, columns = g->linear.sections * g->linear.out;
+    const clattn__operand to = clattn__plan_scratch(plan, rows * columns);
+    clattn__stage *stage = kernel(plan, target, "gemm_backward_transpose", g->dy_type, CLATTN_F32);
+    clattn__stage_operand(plan, stage, g->dy);
+    clattn__stage_operand(plan, stage, to);
+    clattn__stage_long(plan, stage, rows);
+    clattn__stage_long(plan, stage, columns);
+    clattn__stage_range(stage, clattn__ceil_div(columns, clattn__panel_width(target)), clattn__ceil_div(rows, ROWS), 1, 1);
+    return to;
+}
+
+/* dY^T as the first operand: read across its rows by the tile kernel. */
+static clattn__linear_call first_operand(clattn__plan *plan, const clattn__target *target,
+                                         const clattn__linear_grad *g) {
+    if (kept(target))
+        return (clattn__linear_call){
+            .x = transpose(plan, target, g), .x_row_stride = g->batch * g->rows, .x_column_stride = 1};
+    return (clattn__linear_call){.x = g->dy,
+                                 .x_type = g->dy_type,
+                                 .x_row_stride = 1,
+                                 .x_column_stride = g->linear.sections * g->linear.out};
+}
+
 static void weight_gradient(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g, int section,
-                            clattn__operand x) {
-    const int64_t out = g->linear.out, columns = g->linear.sections * out, rows = g->batch * g->rows;
-    clattn__linear_call call = {.linear = {.in = rows, .out = g->linear.in, .sections = 1},
-                                .batch = 1,
-                                .rows = out,
-                                .x = {g->dy.slot, g->dy.offset + section * out},
-                                .x_type = g->dy_type,
-                                .x_row_stride = 1,
-                                .x_column_stride = columns,
-                                .resident = x};
+                            clattn__linear_call call) {
+    const int64_t out = g->linear.out;
+    call.linear = (clattn__linear){.in = g->batch * g->rows, .out = g->linear.in, .sections = 1};
+    call.batch = 1;
+    call.rows = out;
+    call.x.offset += section * out * call.x_row_stride;
     call.out[0] = clattn__out_rows(g->dw[section], out, g->linear.in);
     call.out[0].type = g->grad_type;
     call.out[0].add = g->accumulate;
@@ -125,8 +147,9 @@ void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, c
         bias_gradients(plan, target, g);
     if (present(g->dx))
         input_gradient(plan, target, g);
-    const clattn__operand x = pack_rows(plan, target, g);
+    clattn__linear_call call = first_operand(plan, target, g);
+    call.resident = pack_rows(plan, target, g);
     for (int s = 0; s < g->linear.sections; s++)
-        weight_gradient(plan, target, g, s, x);
+        weight_gradient(plan, target, g, s, call);
     clattn__plan_release(plan, mark);
 }

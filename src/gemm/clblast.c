@@ -21,31 +21,22 @@ static void epilogue(clattn__plan *plan, const clattn__target *target, const cla
                         tile->wg);
 }
 
-/* A transposed X is dY of dW = dY^T X, whose second operand the backward pass keeps as rows [in, out]. */
-static clattn__product product_of(const clattn__linear_call *call, clattn__operand c) {
-    const int64_t out = call->linear.sections * call->linear.out;
-    const bool transposed = call->x_column_stride > 1;
-    return (clattn__product){.transposed = transposed,
-                             .batch = call->batch,
-                             .m = call->rows,
-                             .n = out,
-                             .k = call->linear.in,
-                             .lda = transposed ? call->x_column_stride : call->x_row_stride,
-                             .ldb = transposed ? out : call->linear.in,
-                             .ldc = out,
-                             .a_stride = call->x_batch_stride,
-                             .c_stride = call->rows * out,
-                             .a = call->x,
-                             .b = call->resident,
-                             .c = c};
-}
-
 void clattn__linear_apply_clblast(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call) {
     const uint64_t mark = plan->workspace_used;
     const int64_t out = call->linear.sections * call->linear.out;
     const clattn__operand c = clattn__plan_scratch(plan, call->batch * call->rows * out);
-    const clattn__product product = product_of(call, c);
-    clattn__plan_product(plan, &product);
+    clattn__plan_product(plan, &(clattn__product){.batch = call->batch,
+                                                  .m = call->rows,
+                                                  .n = out,
+                                                  .k = call->linear.in,
+                                                  .lda = call->x_row_stride,
+                                                  .ldb = call->linear.in,
+                                                  .ldc = out,
+                                                  .a_stride = call->x_batch_stride,
+                                                  .c_stride = call->rows * out,
+                                                  .a = call->x,
+                                                  .b = call->resident,
+                                                  .c = c});
     epilogue(plan, target, call, c);
     clattn__plan_release(plan, mark);
 }
@@ -53,8 +44,7 @@ void clattn__linear_apply_clblast(clattn__plan *plan, const clattn__target *targ
 clattn_status clattn__clblast_run(const clattn__product *p, cl_mem a, uint64_t a_offset, cl_mem b, uint64_t b_offset,
                                   cl_mem c, uint64_t c_offset, cl_command_queue queue, cl_event *event) {
     const size_t m = (size_t)p->m, n = (size_t)p->n, k = (size_t)p->k; /* never 0: plans drop such stages */
-    const CLBlastTranspose of_a = p->transposed ? CLBlastTransposeYes : CLBlastTransposeNo;
-    const CLBlastTranspose of_b = p->transposed ? CLBlastTransposeNo : CLBlastTransposeYes;
+    const CLBlastTranspose of_a = CLBlastTransposeNo, of_b = CLBlastTransposeYes;
     if (p->batch == 1)
         return (clattn_status)CLBlastSgemm(CLBlastLayoutRowMajor, of_a, of_b, m, n, k, 1.0f, a, a_offset, (size_t)p->lda,
                                            b, b_offset, (size_t)p->ldb, 0.0f, c, c_offset, (size_t)p->ldc, &queue,
