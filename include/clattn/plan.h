@@ -27,8 +27,8 @@ enum { CLATTN_WORKSPACE_ALIGNMENT = 256 };
 /* Bytes of workspace that each call in flight needs. 0 for NULL. */
 CLATTN_API uint64_t clattn_plan_workspace_size(const clattn_plan *plan);
 
-/* One line a stage: kernel, defines, work sizes, local bytes; then the workspace; the backward pass's after a line
- * "backward". Copied into text
+/* One line on the choice of the plan where there was one, and why what comes before it was refused; one line a stage: kernel,
+ * defines, work sizes, local bytes; then the workspace; the backward pass's after a line "backward". Copied into text
  * (cut to size, always ended by 0). Returns the whole length. */
 CLATTN_API size_t clattn_plan_describe(const clattn_plan *plan, char *text, size_t size);
 

@@ -3,6 +3,8 @@
 #include "core/target.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 void clattn__plan_init(clattn__plan *plan, int slot_count) {
@@ -45,6 +47,13 @@ clattn__operand clattn__plan_scratch(clattn__plan *plan, int64_t count) {
 }
 
 void clattn__plan_release(clattn__plan *plan, uint64_t mark) { plan->workspace_used = mark; }
+
+void clattn__plan_note(clattn__plan *plan, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(plan->note, sizeof plan->note, format, list);
+    va_end(list);
+}
 
 void clattn__plan_bind(clattn__plan *plan, int slot, const char *name, const clattn_tensor *layout, bool optional) {
     if (slot < 0 || slot >= plan->slot_count) {

@@ -49,7 +49,6 @@ typedef struct clattn__arg {
 
 /* batch row-major products C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast; B is the same for all. */
 typedef struct clattn__product {
-    bool transposed; /* C = A^T B instead, A [k, m], B [k, n] */
     int64_t batch, m, n, k, lda, ldb, ldc, a_stride, c_stride;
     clattn__operand a, b, c;
 } clattn__product;
@@ -86,6 +85,7 @@ typedef struct clattn__plan {
     uint64_t workspace_bytes; /* highest mark */
     uint64_t workspace_used;  /* while building */
     int64_t saved_count;      /* floats that forward saves for backward */
+    char note[512];           /* which candidate was taken, and why not those before it; "" where there was no choice */
     bool overflow;            /* a fixed array was too small: a defect, reported by clattn__plan_finish */
 } clattn__plan;
 
@@ -104,6 +104,9 @@ void clattn__plan_release(clattn__plan *plan, uint64_t mark);
 /* Reserve count floats of what forward saves for backward, in the tensor of `slot`, whose binding grows. Both
  * passes make the same reservations in the same order. */
 clattn__operand clattn__plan_save(clattn__plan *plan, int slot, int64_t count);
+
+/* Set the note, printf-style, cut to size. */
+void clattn__plan_note(clattn__plan *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 void clattn__plan_bind(clattn__plan *plan, int slot, const char *name, const clattn_tensor *layout, bool optional);
 

@@ -1,4 +1,4 @@
-/* Plans as text: one line a stage, then the workspace. */
+/* Plans as text: the note where there is one, one line a stage, then the workspace. */
 #include <inttypes.h>
 
 #include "core/plan.h"
@@ -31,6 +31,8 @@ size_t clattn__plan_text(const clattn__plan *plan, char *data, size_t size) {
     clattn__text text = {data, size, 0};
     if (size > 0)
         data[0] = 0;
+    if (plan->note[0])
+        clattn__text_add(&text, "%s\n", plan->note);
     clattn__plan_append_text(plan, &text);
     return text.length;
 }

@@ -55,6 +55,12 @@ void clattn__packed_values(clattn__plan *plan, const clattn__target *target, con
          packed->value_head_stride);
 }
 
+/* Q, S, and m, l, c, visible (two ints) of each row. */
+uint64_t clattn__attention_local_bytes(const clattn__target *target, const clattn__sizes *s) {
+    const clattn__tile *tile = &target->attention;
+    return tile->wg == 1 ? 0 : sizeof(float) * (uint64_t)(tile->bm * (s->head_size + tile->bn + 1 + 5));
+}
+
 void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
                              const clattn__sizes *s, clattn_type q_type, clattn_type o_type) {
     const clattn__tile *tile = &target->attention;
@@ -63,8 +69,7 @@ void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const cla
     clattn__stage_define(plan, stage, "DV", s->value_size);
     clattn__stage_define(plan, stage, "TYPE_Q", q_type);
     clattn__stage_define(plan, stage, "TYPE_O", o_type);
-    if (tile->wg > 1) /* Q, S, and m, l, c, visible (two ints) of each row */
-        stage->local_bytes = sizeof(float) * (size_t)(tile->bm * (s->head_size + tile->bn + 1 + 5));
+    stage->local_bytes = (size_t)clattn__attention_local_bytes(target, s);
     clattn__stage_range(stage, clattn__ceil_div(s->queries, tile->bm), s->heads, s->batch, tile->wg);
 }
 

@@ -40,6 +40,9 @@ void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const
 void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                            const clattn__view *v, const clattn__packed *packed);
 
+/* Local memory of attention.h's steps. */
+uint64_t clattn__attention_local_bytes(const clattn__target *target, const clattn__sizes *sizes);
+
 /* Defines of attention.h, local bytes, and the work range: a group for each block of queries, head, sequence. */
 void clattn__attention_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
                              const clattn__sizes *sizes, clattn_type q_type, clattn_type o_type);

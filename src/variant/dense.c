@@ -1,7 +1,9 @@
 /* dense: problem -> plan. */
 #include "variant/dense.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "core/layout.h"
 
@@ -68,7 +70,8 @@ static clattn_status check_inputs(const clattn_dense_problem *p, clattn__error *
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check_optional(const clattn_tensor *tensor, const clattn__layout_rule *rule, clattn__error *error) {
+static clattn_status check_optional(const clattn_tensor *tensor, const clattn__layout_rule *rule,
+                                    clattn__error *error) {
     if (clattn__layout_absent(tensor))
         return CLATTN_SUCCESS;
     clattn_status status = clattn__layout_check(tensor, rule, error);
@@ -99,8 +102,8 @@ static clattn_status check_options(const clattn_dense_problem *p, clattn__error 
 static clattn_status check_numbers(const clattn_dense_problem *p, clattn__error *error) {
     const int64_t h = p->q.shape[1], hkv = p->k.shape[1];
     if (h > 0 && (hkv == 0 || h % hkv != 0))
-        return clattn__fail(error, CLATTN_INVALID_SHAPE, "k has %lld heads, which do not divide q's %lld", (long long)hkv,
-                            (long long)h);
+        return clattn__fail(error, CLATTN_INVALID_SHAPE, "k has %" PRId64 " heads, which do not divide q's %" PRId64,
+                            hkv, h);
     if (!isfinite(p->scale))
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "scale is %g, but must be finite", (double)p->scale);
     clattn_status status = clattn__range_check("causal", p->causal, 0, CLATTN_CAUSAL_BOTTOM_RIGHT, error);
@@ -145,6 +148,8 @@ static clattn__dense canonical(const clattn_dense_problem *p) {
     clattn__dense d = {.sizes = {p->q.shape[0], p->q.shape[1], p->k.shape[1], p->q.shape[2], p->k.shape[2],
                                  p->q.shape[3], p->v.shape[3]},
                        .q = clattn__view_of(CLATTN_DENSE_Q, &p->q),
+                       .k = clattn__view_of(CLATTN_DENSE_K, &p->k),
+                       .v = clattn__view_of(CLATTN_DENSE_V, &p->v),
                        .o = clattn__view_of(CLATTN_DENSE_O, &p->o),
                        .bias = optional(CLATTN_DENSE_BIAS, &p->bias),
                        .lse = optional(CLATTN_DENSE_LSE, &p->lse),
@@ -165,6 +170,48 @@ static clattn__dense canonical(const clattn_dense_problem *p) {
     return d;
 }
 
+/* ---- the plans that can serve it, the first that does not refuse is taken ---- */
+
+static const char *tile_reject(const clattn__dense *d, const clattn__target *target, char *text, size_t size) {
+    const uint64_t bytes = clattn__attention_local_bytes(target, &d->sizes);
+    if (bytes <= target->caps.local_bytes)
+        return NULL;
+    snprintf(text, size, "%" PRIu64 " bytes of local memory, the device has %" PRIu64, bytes, target->caps.local_bytes);
+    return text;
+}
+
+static void tile_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *problem) {
+    clattn__dense d = *problem;
+    d.packed = clattn__packed_reserve(plan, target, &d.sizes);
+    clattn__packed_keys(plan, target, &d.sizes, &d.k, &d.packed);
+    clattn__packed_values(plan, target, &d.sizes, &d.v, &d.packed);
+    clattn__dense_append(plan, target, &d);
+}
+
+static const struct candidate {
+    const char *name;
+    const char *(*reject)(const clattn__dense *d, const clattn__target *target, char *text, size_t size);
+    void (*append)(clattn__plan *plan, const clattn__target *target, const clattn__dense *d);
+} candidates[] = {{"split", clattn__dense_split_reject, clattn__dense_split_append},
+                  {"tile", tile_reject, tile_append}};
+
+static clattn_status choose(clattn__plan *plan, const clattn__target *target, const clattn__dense *d,
+                            clattn__error *error) {
+    char reasons[sizeof plan->note], reason[160];
+    clattn__text all = {reasons, sizeof reasons, 0};
+    reasons[0] = 0;
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
+        const struct candidate *c = &candidates[i];
+        if (!c->reject(d, target, reason, sizeof reason)) {
+            clattn__plan_note(plan, "dense: %s%s", c->name, reasons);
+            c->append(plan, target, d);
+            return CLATTN_SUCCESS;
+        }
+        clattn__text_add(&all, "; not %s: %s", c->name, reason);
+    }
+    return clattn__fail(error, CLATTN_UNSUPPORTED, "dense: no plan serves this%s", reasons);
+}
+
 clattn_status clattn__dense_core(const void *problem, const clattn__target *target, clattn__plan *plan,
                                  clattn__error *error) {
     const clattn_dense_problem *p = problem;
@@ -176,14 +223,9 @@ clattn_status clattn__dense_core(const void *problem, const clattn__target *targ
         status = check_numbers(p, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    clattn__dense d = canonical(p);
+    const clattn__dense d = canonical(p);
     bind(plan, p);
     if ((status = clattn__head_sizes_check(&d.sizes, error)) != CLATTN_SUCCESS || d.sizes.heads == 0)
         return status;
-    const clattn__view k = clattn__view_of(CLATTN_DENSE_K, &p->k), v = clattn__view_of(CLATTN_DENSE_V, &p->v);
-    d.packed = clattn__packed_reserve(plan, target, &d.sizes);
-    clattn__packed_keys(plan, target, &d.sizes, &k, &d.packed);
-    clattn__packed_values(plan, target, &d.sizes, &v, &d.packed);
-    clattn__dense_append(plan, target, &d);
-    return CLATTN_SUCCESS;
+    return choose(plan, target, &d, error);
 }

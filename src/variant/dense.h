@@ -4,12 +4,15 @@
 
 #include <clattn/dense.h>
 
+#include "base/text.h"
 #include "variant/attention.h"
 
-/* A validated core. Slot NONE for what is absent. left, right: -1 = all keys on that side. */
+/* A validated core. Slot NONE for what is absent. left, right: -1 = all keys on that side.
+ * k, v    as the caller has them: what the split plan reads; a layer has none
+ * packed  what the tile plan reads */
 typedef struct clattn__dense {
     clattn__sizes sizes;
-    clattn__view q, o;
+    clattn__view q, k, v, o;
     clattn__packed packed;
     clattn__operand bias, lse, key_lengths, query_lengths;
     int64_t bias_stride[4], lse_stride[3];
@@ -18,7 +21,14 @@ typedef struct clattn__dense {
     bool bottom_right;
 } clattn__dense;
 
+/* The tile plan's last stage; packed is filled by stages before it. */
 void clattn__dense_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *dense);
+
+/* The split plan (cl/dense_split.cl), for a few queries over many keys. reject: why it does not serve, in text; NULL:
+ * it does. */
+const char *clattn__dense_split_reject(const clattn__dense *dense, const clattn__target *target, char *text,
+                                       size_t size);
+void clattn__dense_split_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *dense);
 
 /* clattn__variant.core */
 clattn_status clattn__dense_core(const void *problem, const clattn__target *target, clattn__plan *plan,
