@@ -31,25 +31,24 @@ typedef struct output {
 
 inline V activate(const V x, const int activation) { return activation == 1 ? 1.0f / (1.0f + exp(-x)) : x; }
 
-// One vector of row `row`, columns column.. of the section; only columns below `columns` exist.
-inline void store_vector(const output o, const long at, const long row, const long column, const long columns,
-                         const V x) {
-    long head = column / o.head_size, c = column - head * o.head_size;
-    if (o.form == 0 && o.head_size % VW == 0 && column + VW <= columns) {
-        const long to = at + head * o.head_stride + row * o.row_stride + c;
+// `count` lanes of x at column c of a head, whose part of the output begins at `at`; what runs past the head's columns
+// goes on in the next head.
+inline void store_vector(const output o, long at, const long row, long c, const int count, const V x) {
+    const long step = o.form == 0 ? 1 : PW;
+    const long start = o.form == 0 ? row * o.row_stride : row / PW * o.head_size * PW + row % PW;
+    if (o.form == 0 && count >= VW && c + VW <= o.head_size) {
+        const long to = at + start + c;
         VSTORE(TYPE_Y, o.y, to, o.add ? x + VLOAD(TYPE_Y, o.y, to) : x);
         return;
     }
     float lane[VW];
     RAW_STORE(x, lane);
-    const long step = o.form == 0 ? 1 : PW;
-    const long start = o.form == 0 ? row * o.row_stride : row / PW * o.head_size * PW + row % PW;
-    for (int e = 0; e < VW && column + e < columns; e++) {
-        const long to = at + head * o.head_stride + start + c * step;
+    for (int e = 0; e < VW && e < count; e++) {
+        const long to = at + start + c * step;
         STORE(TYPE_Y, o.y, to, o.add ? lane[e] + LOAD(TYPE_Y, o.y, to) : lane[e]);
         if (++c == o.head_size) {
             c = 0;
-            head++;
+            at += o.head_stride;
         }
     }
 }
@@ -59,10 +58,14 @@ inline void store_tile(V tile[TM][TNV], const output o, const long b, const long
                        const long column, const long columns, __global const float *bias) {
     UNROLL_GPU for (int j = 0; j < TNV; j++) {
         const long cj = column + j * VW;
+        if (cj >= columns)
+            continue;
+        const long head = cj / o.head_size, c = cj - head * o.head_size;
+        const long at = b * o.batch_stride + head * o.head_stride;
         const V bj = bias ? RAW_LOAD(bias + j * VW) : (V)(0.0f);
         UNROLL_GPU for (int i = 0; i < TM; i++) {
-            if (row + i < rows && cj < columns)
-                store_vector(o, b * o.batch_stride, row + i, cj, columns, activate(tile[i][j] + bj, o.activation));
+            if (row + i < rows)
+                store_vector(o, at, row + i, c, min((long)VW, columns - cj), activate(tile[i][j] + bj, o.activation));
         }
     }
 }
