@@ -1,8 +1,8 @@
 /* dense: projections round the core, as torch.nn.MultiheadAttention has them. */
 #include <math.h>
 
-#include "layer/self.h"
-#include "variant/dense.h"
+#include "layer/self_backward.h"
+#include "variant/dense_backward.h"
 
 enum { IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS, WEIGHTS };
 
@@ -36,26 +36,48 @@ static clattn_status load(const void *description, const clattn__target *target,
     return CLATTN_SUCCESS;
 }
 
+static clattn__dense core_of(const clattn_dense_layer_desc *desc, const clattn__self *self) {
+    clattn__dense core = {.sizes = self->sizes,
+                          .q = self->q,
+                          .k = self->k,
+                          .v = self->v,
+                          .o = self->o,
+                          .packed = self->packed,
+                          .bias = {CLATTN__SLOT_NONE, 0},
+                          .lse = self->lse,
+                          .key_lengths = self->lengths,
+                          .query_lengths = self->lengths,
+                          .lse_stride = {self->sizes.heads * self->sizes.queries, self->sizes.queries, 1},
+                          .scale = desc->scale,
+                          .left = -1,
+                          .right = desc->causal ? 0 : -1};
+    if (core.scale == 0)
+        core.scale = 1.0f / sqrtf((float)self->sizes.head_size);
+    return core;
+}
+
 static clattn_status forward(const void *description, const clattn_layer_shape *shape, const clattn__target *target,
                              clattn__plan *plan, clattn__error *error) {
     const clattn_dense_layer_desc *desc = description;
     (void)error;
     const clattn__self self = clattn__self_project(plan, target, desc->model_size, desc->heads, shape, false);
-    clattn__dense core = {.sizes = self.sizes,
-                          .q = self.q,
-                          .o = self.o,
-                          .packed = self.packed,
-                          .bias = {CLATTN__SLOT_NONE, 0},
-                          .lse = {CLATTN__SLOT_NONE, 0},
-                          .key_lengths = self.lengths,
-                          .query_lengths = self.lengths,
-                          .scale = desc->scale,
-                          .left = -1,
-                          .right = desc->causal ? 0 : -1};
-    if (core.scale == 0)
-        core.scale = 1.0f / sqrtf((float)self.sizes.head_size);
+    const clattn__dense core = core_of(desc, &self);
     clattn__dense_append(plan, target, &core);
     clattn__self_output(plan, target, desc->model_size, shape, self.o.at);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status backward(const void *description, const clattn_layer_shape *shape, const clattn__target *target,
+                              clattn__plan *plan, clattn__error *error) {
+    const clattn_dense_layer_desc *desc = description;
+    (void)error;
+    const clattn__self self = clattn__self_saved(plan, desc->model_size, desc->heads, shape);
+    const clattn__self_weights weights =
+        clattn__self_weights_joined(desc->model_size, IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS);
+    const clattn__core_gradients gradients = clattn__self_backward_output(plan, target, &self, shape, &weights);
+    const clattn__dense core = core_of(desc, &self);
+    clattn__dense_backward_append(plan, target, &core, &gradients);
+    clattn__self_backward_project(plan, target, &self, shape, &weights, &gradients);
     return CLATTN_SUCCESS;
 }
 
@@ -71,4 +93,5 @@ const clattn__variant clattn__variant_dense = {.name = "dense",
                                                .defaults = defaults,
                                                .load = load,
                                                .forward = forward,
+                                               .backward = backward,
                                                .core = clattn__dense_core};

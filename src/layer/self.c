@@ -61,14 +61,55 @@ static clattn__linear_out as_panels(const clattn__self *self) {
                                 .head_stride = self->packed.key_head_stride};
 }
 
-clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t d, int64_t heads,
-                                  const clattn_layer_shape *shape, bool want_key_rows) {
+static clattn__self unplaced(int64_t d, int64_t heads, const clattn_layer_shape *shape) {
     const int64_t n = shape->length, dh = d / heads;
-    clattn__self self = {.sizes = {shape->batch, heads, heads, n, n, dh, dh},
-                         .q = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d},
-                         .o = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d},
-                         .key_rows = {CLATTN__SLOT_NONE, 0},
-                         .lengths = {shape->has_lengths ? CLATTN_LAYER_LENGTHS : CLATTN__SLOT_NONE, 0}};
+    return (clattn__self){.sizes = {shape->batch, heads, heads, n, n, dh, dh},
+                          .lse = {CLATTN__SLOT_NONE, 0},
+                          .key_rows = {CLATTN__SLOT_NONE, 0},
+                          .lengths = {shape->has_lengths ? CLATTN_LAYER_LENGTHS : CLATTN__SLOT_NONE, 0}};
+}
+
+clattn__self clattn__self_saved(clattn__plan *plan, int64_t d, int64_t heads, const clattn_layer_shape *shape) {
+    const int64_t n = shape->length, dh = d / heads;
+    clattn__self self = unplaced(d, heads, shape);
+    const clattn__operand qkv = clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * n * 3 * d);
+    clattn__view *const views[] = {&self.q, &self.k, &self.v};
+    for (int i = 0; i < 3; i++)
+        *views[i] = (clattn__view){{qkv.slot, qkv.offset + i * d}, CLATTN_F32, n * 3 * d, dh, 3 * d};
+    self.o = (clattn__view){clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
+    self.lse = clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * heads * n);
+    return self;
+}
+
+/* Into what is saved, side by side, and packed from there. */
+static clattn__self project_saved(clattn__plan *plan, const clattn__target *target, int64_t d, int64_t heads,
+                                  const clattn_layer_shape *shape, bool want_key_rows) {
+    clattn__self self = clattn__self_saved(plan, d, heads, shape);
+    clattn__linear_call call = project_x(d, shape);
+    const clattn__view *const views[] = {&self.q, &self.k, &self.v};
+    for (int i = 0; i < 3; i++) {
+        call.out[i] = clattn__out_rows(views[i]->at, shape->length, d);
+        call.out[i].batch_stride = views[i]->batch_stride;
+        call.out[i].row_stride = views[i]->row_stride;
+    }
+    clattn__linear_apply(plan, target, &call);
+    self.packed = clattn__packed_reserve(plan, target, &self.sizes);
+    clattn__packed_keys(plan, target, &self.sizes, &self.k, &self.packed);
+    clattn__packed_values(plan, target, &self.sizes, &self.v, &self.packed);
+    if (want_key_rows) {
+        clattn__packed rows = self.packed;
+        rows.values = self.key_rows = clattn__plan_scratch(plan, self.packed.value_batch_stride * shape->batch);
+        clattn__packed_values(plan, target, &self.sizes, &self.k, &rows);
+    }
+    return self;
+}
+
+static clattn__self project_packed(clattn__plan *plan, const clattn__target *target, int64_t d, int64_t heads,
+                                   const clattn_layer_shape *shape, bool want_key_rows) {
+    const int64_t n = shape->length, dh = d / heads;
+    clattn__self self = unplaced(d, heads, shape);
+    self.q = (clattn__view){clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
+    self.o = (clattn__view){clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
     self.packed = clattn__packed_reserve(plan, target, &self.sizes);
     if (want_key_rows)
         self.key_rows = clattn__plan_scratch(plan, self.packed.value_batch_stride * shape->batch);
@@ -83,6 +124,12 @@ clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *targ
         clattn__packed_keys(plan, target, &self.sizes, &rows, &self.packed);
     }
     return self;
+}
+
+clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t d, int64_t heads,
+                                  const clattn_layer_shape *shape, bool want_key_rows) {
+    return shape->train ? project_saved(plan, target, d, heads, shape, want_key_rows)
+                        : project_packed(plan, target, d, heads, shape, want_key_rows);
 }
 
 void clattn__self_output(clattn__plan *plan, const clattn__target *target, int64_t d, const clattn_layer_shape *shape,

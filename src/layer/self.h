@@ -20,14 +20,20 @@ void clattn__weight_bind(clattn__plan *plan, int slot, const char *name, int64_t
 void clattn__self_load(clattn__load *load, const clattn__target *target, int index, const clattn__linear *linear,
                        const clattn__operand *weights, const clattn__operand *biases);
 
-/* Q, K, V from x: q as rows [B, n, d] in the workspace, keys and values packed. */
+/* Q, K, V from x: q as rows in the workspace, keys and values packed. When the shape trains, q, k, v as rows, o and lse
+ * are saved for backward, and keys and values packed beside them. */
 typedef struct clattn__self {
     clattn__sizes sizes;
-    clattn__view q, o; /* o: where the core writes, [B, n, d] in the workspace */
+    clattn__view q, o; /* o: where the core writes, [B, n, d] */
+    clattn__view k, v; /* only when the shape trains */
+    clattn__operand lse; /* [B, H, n], for the core to write when the shape trains; else slot NONE */
     clattn__packed packed;
     clattn__operand key_rows; /* keys as padded rows too, strides as values; slot NONE when not wanted */
     clattn__operand lengths;  /* slot NONE when absent */
 } clattn__self;
+
+/* What forward saved, for backward: packed and key_rows are not set. */
+clattn__self clattn__self_saved(clattn__plan *plan, int64_t model_size, int64_t heads, const clattn_layer_shape *shape);
 
 clattn__self clattn__self_project(clattn__plan *plan, const clattn__target *target, int64_t model_size, int64_t heads,
                                   const clattn_layer_shape *shape, bool want_key_rows);

@@ -1,0 +1,102 @@
+/* Packed operands, terms and shapes of backward passes. */
+#include "variant/attention_backward.h"
+
+#include "core/tile.h"
+
+void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view) {
+    clattn__stage_long(plan, stage, view->batch_stride);
+    clattn__stage_long(plan, stage, view->head_stride);
+    clattn__stage_long(plan, stage, view->row_stride);
+}
+
+clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                                     const clattn__view *o, const clattn__core_gradients *g, clattn__operand lengths) {
+    const int64_t width = clattn__panel_width(target), blocks = clattn__ceil_div(s->queries, width);
+    const clattn__operand terms = clattn__plan_scratch(plan, s->batch * s->heads * 2 * blocks * width);
+    clattn__stage *stage = clattn__plan_kernel(plan, "attention", "attention_terms");
+    clattn__tile_defines(plan, stage, &target->attention);
+    clattn__stage_define(plan, stage, "DV", s->value_size);
+    clattn__stage_define(plan, stage, "TYPE_Q", o->type);
+    const clattn__operand operands[] = {o->at, g->o.at, g->lse, terms, lengths};
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_int(plan, stage, (int32_t)s->queries);
+    clattn__stage_strides(plan, stage, o);
+    clattn__stage_strides(plan, stage, &g->o);
+    for (int i = 0; i < 3; i++)
+        clattn__stage_long(plan, stage, g->lse_stride[i]);
+    clattn__stage_range(stage, blocks, s->heads, s->batch, 1);
+    return terms;
+}
+
+/* As keys and values of a problem of their own. */
+static clattn__sizes sizes_of(const clattn__stream *s) {
+    return (clattn__sizes){s->batch, s->heads, s->heads, 0, s->rows, s->width, s->width};
+}
+
+clattn__operand clattn__stream_panels(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream) {
+    const clattn__sizes sizes = sizes_of(stream);
+    clattn__packed packed = clattn__packed_layout(target, &sizes);
+    packed.keys = clattn__plan_scratch(plan, packed.key_batch_stride * stream->batch);
+    clattn__packed_keys(plan, target, &sizes, stream->view, &packed);
+    return packed.keys;
+}
+
+clattn__operand clattn__stream_rows(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream) {
+    const clattn__sizes sizes = sizes_of(stream);
+    clattn__packed packed = clattn__packed_layout(target, &sizes);
+    packed.values = clattn__plan_scratch(plan, packed.value_batch_stride * stream->batch);
+    clattn__packed_values(plan, target, &sizes, stream->view, &packed);
+    return packed.values;
+}
+
+static clattn__streams both(clattn__plan *plan, const clattn__target *target, const clattn__stream *first,
+                            const clattn__stream *second, bool second_rows) {
+    clattn__streams streams = {.second_rows = {CLATTN__SLOT_NONE, 0}};
+    streams.first_panels = clattn__stream_panels(plan, target, first);
+    streams.second_panels = clattn__stream_panels(plan, target, second);
+    streams.first_rows = clattn__stream_rows(plan, target, first);
+    if (second_rows)
+        streams.second_rows = clattn__stream_rows(plan, target, second);
+    return streams;
+}
+
+clattn__streams clattn__stream_queries(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                                       const clattn__view *q, const clattn__view *grad_o) {
+    const clattn__stream first = {q, s->batch, s->heads, s->queries, s->head_size};
+    const clattn__stream second = {grad_o, s->batch, s->heads, s->queries, s->value_size};
+    return both(plan, target, &first, &second, true);
+}
+
+clattn__streams clattn__stream_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                                    const clattn__view *k, const clattn__view *v, bool value_rows) {
+    const clattn__stream first = {k, s->batch, s->kv_heads, s->keys, s->head_size};
+    const clattn__stream second = {v, s->batch, s->kv_heads, s->keys, s->value_size};
+    return both(plan, target, &first, &second, value_rows);
+}
+
+/* Both owned operands, P and G, and L, delta and visible (two ints) of each row. */
+static uint64_t local_bytes(const clattn__tile *tile, const clattn__sizes *s) {
+    const int64_t row = s->head_size + s->value_size + 2 * ((int64_t)tile->bn + 1) + 4;
+    return tile->wg == 1 ? 0 : sizeof(float) * (uint64_t)(tile->bm * row);
+}
+
+clattn__tile clattn__backward_tile(const clattn__target *target, const clattn__sizes *s) {
+    clattn__tile tile = target->attention;
+    while (local_bytes(&tile, s) > target->caps.local_bytes && tile.bm % (2 * tile.tm) == 0)
+        tile.bm /= 2;
+    return tile;
+}
+
+void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
+                            const clattn__sizes *s, clattn_type q_type, clattn_type grad_type, int64_t owned_rows,
+                            int64_t heads) {
+    const clattn__tile tile = clattn__backward_tile(target, s);
+    clattn__tile_defines(plan, stage, &tile);
+    clattn__stage_define(plan, stage, "D", s->head_size);
+    clattn__stage_define(plan, stage, "DV", s->value_size);
+    clattn__stage_define(plan, stage, "TYPE_Q", q_type);
+    clattn__stage_define(plan, stage, "TYPE_O", grad_type);
+    stage->local_bytes = (size_t)local_bytes(&tile, s);
+    clattn__stage_range(stage, clattn__ceil_div(owned_rows, tile.bm), heads, s->batch, tile.wg);
+}

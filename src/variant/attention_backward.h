@@ -1,0 +1,51 @@
+/* What the backward passes of softmax attention share on the host side: see cl/include/attention_backward.h. */
+#ifndef CLATTN_VARIANT_ATTENTION_BACKWARD_H
+#define CLATTN_VARIANT_ATTENTION_BACKWARD_H
+
+#include "variant/attention.h"
+
+/* Gradients of a core: that of o comes in, the others go out, zero at padding.
+ * lse  [B,H,M], natural, as forward wrote it */
+typedef struct clattn__core_gradients {
+    clattn__view o, q, k, v;
+    clattn__operand lse;
+    int64_t lse_stride[3];
+} clattn__core_gradients;
+
+/* Append the stage that computes a query's terms; lengths may be slot NONE. */
+clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                                     const clattn__view *o, const clattn__core_gradients *gradients,
+                                     clattn__operand lengths);
+
+/* One tensor [batch, heads, rows, width], packed in the workspace for streaming: as panels, as rows. */
+typedef struct clattn__stream {
+    const clattn__view *view;
+    int64_t batch, heads, rows, width;
+} clattn__stream;
+
+clattn__operand clattn__stream_panels(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream);
+clattn__operand clattn__stream_rows(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream);
+
+/* Everything of one side that is streamed: panels of both tensors, rows of both (second_rows only when wanted). */
+typedef struct clattn__streams {
+    clattn__operand first_panels, second_panels, first_rows, second_rows;
+} clattn__streams;
+
+/* Queries and dO; keys and values. */
+clattn__streams clattn__stream_queries(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                                       const clattn__view *q, const clattn__view *grad_o);
+clattn__streams clattn__stream_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                                    const clattn__view *k, const clattn__view *v, bool value_rows);
+
+/* The tile of a backward kernel: the target's, with fewer rows where local memory is short. */
+clattn__tile clattn__backward_tile(const clattn__target *target, const clattn__sizes *sizes);
+
+/* Defines of attention_backward.h, local bytes, and the work range: a group for each block of owned rows, head, sequence. */
+void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
+                            const clattn__sizes *sizes, clattn_type q_type, clattn_type grad_type, int64_t owned_rows,
+                            int64_t heads);
+
+/* Append a view's three strides. */
+void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view);
+
+#endif

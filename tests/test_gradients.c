@@ -1,0 +1,83 @@
+/* Every layer's backward pass against differences of its reference, and what must hold of any gradient. */
+#include "core/variant.h"
+#include "harness/gradients.h"
+
+static const int full_and_short[] = {21, 9}, full_and_empty[] = {21, 0}, none[] = {0, 0};
+
+#define PADDED(lengths_) .lengths = lengths_, .padding_nan = true
+
+static const layer_case cases[] = {
+    {LAYER("dense", "", 2, 21, 12, 3)},
+    {LAYER("dense", "causal", 2, 21, 12, 3), PADDED(full_and_short)},
+    {LAYER("dense", "scale=0.5", 1, 1, 8, 8)},
+    {LAYER("dense", "", 2, 21, 10, 2), PADDED(full_and_empty), .spread = 10},
+    {LAYER("dense", "", 2, 21, 10, 2), PADDED(none)},
+    {LAYER("dense", "causal", 1, 67, 20, 1)},
+};
+
+enum { CASES = sizeof(cases) / sizeof(*cases) };
+
+static bool built(const char *variant) {
+    const clattn__variant *v = clattn__variant_find(variant);
+    return v && v->backward;
+}
+
+static void check_on(const fixture *f, const layer_case *given, clattn_type type, const gradient_options *options) {
+    layer_case c = *given;
+    c.type = type;
+    c.seed = 3000 + (uint64_t)(given - cases);
+    if (built(c.variant))
+        check_layer_gradients(f, &c, options);
+    else
+        test_skip("this family is not built, or has no backward pass");
+}
+
+START_TEST(gradients_in_f32) { check_on(device(), &cases[_i], CLATTN_F32, NULL); }
+END_TEST
+
+START_TEST(gradients_in_16_bits) {
+    const clattn_type type = _i % 2 ? CLATTN_F16 : CLATTN_BF16;
+    check_on(device(), &cases[_i], type, &(gradient_options){.grad_type = type});
+}
+END_TEST
+
+START_TEST(gradients_added) { check_on(device(), &cases[_i], CLATTN_F32, &(gradient_options){.before = 0.5}); }
+END_TEST
+
+START_TEST(gradients_have_the_same_bits) {
+    check_on(device(), &cases[_i], CLATTN_F32, &(gradient_options){.repeats = 20});
+}
+END_TEST
+
+START_TEST(gradients_out_of_order) {
+    fixture f = *device();
+    f.queue = f.out_of_order;
+    if (f.queue)
+        check_on(&f, &cases[_i], CLATTN_F32, NULL);
+    else
+        test_skip("the device has no out-of-order queue");
+}
+END_TEST
+
+START_TEST(gradients_off_alignment) {
+    device()->shift = 1; /* until aligned_again */
+    check_on(device(), &cases[_i], _i % 2 ? CLATTN_F16 : CLATTN_F32, NULL);
+}
+END_TEST
+
+static void aligned_again(void) { device()->shift = 0; }
+
+int main(void) {
+    Suite *suite = suite_create("gradients");
+    TCase *layers = tcase_create("layers");
+    tcase_set_timeout(layers, 60);
+    tcase_add_checked_fixture(layers, NULL, aligned_again);
+    tcase_add_loop_test(layers, gradients_in_f32, 0, CASES);
+    tcase_add_loop_test(layers, gradients_in_16_bits, 0, CASES);
+    tcase_add_loop_test(layers, gradients_added, 0, CASES);
+    tcase_add_loop_test(layers, gradients_have_the_same_bits, 0, CASES);
+    tcase_add_loop_test(layers, gradients_out_of_order, 0, CASES);
+    tcase_add_loop_test(layers, gradients_off_alignment, 0, CASES);
+    suite_add_tcase(suite, layers);
+    return run_device_suite(suite);
+}
