@@ -102,9 +102,16 @@ clattn_status clattn_layer_from_settings(clattn_context *context, const char *na
         clattn__fail(&error, CLATTN_UNKNOWN_NAME, "there is no variant '%s'", name ? name : "(NULL)");
         return clattn__report(context, &error);
     }
+    if ((setting_count > 0 && !settings) || (checkpoint_count > 0 && !checkpoint)) {
+        clattn__fail(&error, CLATTN_INVALID_ARGUMENT, "%s is NULL, but its count is not 0",
+                     setting_count > 0 && !settings ? "settings" : "checkpoint");
+        return clattn__report(context, &error);
+    }
     void *desc = calloc(1, variant->desc_size);
-    if (!desc)
-        return CLATTN_OUT_OF_HOST_MEMORY;
+    if (!desc) {
+        clattn__fail(&error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a layer");
+        return clattn__report(context, &error);
+    }
     variant->defaults(desc);
     *(desc_head *)desc = (desc_head){model_size, heads};
     if (variant->infer && checkpoint_count > 0)
@@ -181,12 +188,15 @@ static clattn_status check_type(const char *name, clattn_type type, clattn__erro
                         clattn_type_name(type));
 }
 
-static clattn_status check_shape(const clattn_layer_shape *shape, clattn__error *error) {
+static clattn_status check_shape(const clattn_layer *layer, const clattn_layer_shape *shape, clattn__error *error) {
     clattn_status status = clattn__range_check("batch", shape->batch, 0, INT32_MAX, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__range_check("length", shape->length, 0, INT32_MAX, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__range_check("links", shape->links, 0, INT64_MAX / 16, error);
+    if (status == CLATTN_SUCCESS && shape->links > 0 && !layer->variant->links)
+        status = clattn__fail(error, CLATTN_UNSUPPORTED, "links is %" PRId64 ", but %s takes no links", shape->links,
+                              layer->variant->name);
     if (status == CLATTN_SUCCESS)
         status = check_type("type", shape->type, error);
     if (status == CLATTN_SUCCESS)
@@ -271,7 +281,7 @@ static clattn_status plan_layer(clattn_layer *layer, const clattn_layer_shape *s
                                 clattn__error *error) {
     if (!shape)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "shape is NULL");
-    clattn_status status = check_shape(shape, error);
+    clattn_status status = check_shape(layer, shape, error);
     if (status != CLATTN_SUCCESS)
         return status;
     clattn_plan *made = clattn__plan_make(layer->context, shape->train, error);

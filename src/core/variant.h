@@ -42,6 +42,7 @@ typedef struct clattn__variant {
     const char *name;
     size_t desc_size;
     const clattn__option *options; /* ended by name NULL */
+    bool links;                    /* its layers take links */
     void (*defaults)(void *desc);
     /* Read off a checkpoint what only it tells (memory rows, kernel sizes). May be NULL. */
     void (*infer)(void *desc, const clattn_weight_info *checkpoint, size_t count);

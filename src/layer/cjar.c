@@ -135,6 +135,7 @@ static const clattn__option options[] = {
 const clattn__variant clattn__variant_cjar = {.name = "cjar",
                                               .desc_size = sizeof(clattn_cjar_layer_desc),
                                               .options = options,
+                                              .links = true,
                                               .defaults = defaults,
                                               .infer = infer,
                                               .load = load,
