@@ -1,30 +1,19 @@
-// Convolutional additive attention on x itself: scores, and the weighted mean of x.
+// Convolutional additive attention on x itself: the weighted mean of x, in parts.
 //
-// cas_partial  group (part, head group, b) owns `span` tokens of one sequence and HG heads. For each head: the
-//              largest score, the sum of 2^(score - largest), and the so weighted sum of x. x is read once.
-// cas_scores   group (block, head group, b) owns BT tokens: only their scores, for the causal scan.
+// Group (part, head group, b) owns `span` tokens of one sequence and HG heads. For each head: the largest score, the
+// sum of e^(score - largest), and the so weighted sum of x. x is read once. The filters carry the scale.
 //
-// Scores are in base 2: the filters carry log2(e) and the scale.
-// Shared memory: cas_score.h's, and in cas_partial BT * HP + 3 * HP floats.
-// Defines beside cas_score.h's: HEADS >= 1, AH 1..8 heads and ANV 1..4 vectors of a tile of the weighted sum
-// (AH <= HP, ANV * VW divides D), HAS_LENGTHS 0|1.
+// Shared memory: cas_score.h's, and BT * HP + 3 * HP floats.
+// Defines beside cas_score.h's: HEADS >= 1; AH 1..4 heads and ANV 1..4 vectors of a tile of the weighted sum, where
+// HG rounded up to AH is at most HP, and ANV * VW divides D.
 #include "cas_score.h"
 
-#if !defined(HEADS) || !defined(AH) || !defined(ANV) || !defined(HAS_LENGTHS)
-#error "HEADS, AH, ANV, HAS_LENGTHS: see cas.cl"
+#if !defined(HEADS) || !defined(AH) || !defined(ANV)
+#error "HEADS, AH, ANV: see cas.cl"
 #endif
 
 #define CHUNKS (D / (ANV * VW))
 #define HEAD_TILES ((HG + AH - 1) / AH)
-#define FILTERS ((long)PANELS * D * TN)
-
-inline long length_of(__global const int *lengths, const long at, const long b, const long n) {
-#if HAS_LENGTHS
-    return clamp((long)lengths[at + b], 0L, n);
-#else
-    return n;
-#endif
-}
 
 // p = scores; then top = the running maximum, fade = what it does to earlier sums, p = weights, total = their sum.
 inline void weigh(SHARED float *p, SHARED float *top, SHARED float *total, SHARED float *fade, SHARED const float *c,
@@ -38,11 +27,11 @@ inline void weigh(SHARED float *p, SHARED float *top, SHARED float *total, SHARE
         for (int j = 0; j < count; j++)
             now = fmax(now, RAW_LOAD(p + j * HP + hv * VW));
         RAW_STORE(now, top + hv * VW);
-        RAW_STORE(exp2(before - now), fade + hv * VW);
+        RAW_STORE(exp(before - now), fade + hv * VW);
     }
     SYNC;
     for (int u = lid; u < count * HEAD_VECTORS; u += WG)
-        RAW_STORE(exp2(RAW_LOAD(p + u * VW) - RAW_LOAD(top + u % HEAD_VECTORS * VW)), p + u * VW);
+        RAW_STORE(exp(RAW_LOAD(p + u * VW) - RAW_LOAD(top + u % HEAD_VECTORS * VW)), p + u * VW);
     SYNC;
     for (int hv = lid; hv < HEAD_VECTORS; hv += WG) {
         V sum = (V)(0.0f);
@@ -94,7 +83,7 @@ cas_partial(__global const STORAGE(TYPE_X) * x, const long x_at, __global const 
     const long part = get_group_id(0), parts = get_num_groups(0), b = get_group_id(2);
     const long len = length_of(lengths, lengths_at, b, n), begin = part * span, end = min(begin + span, len);
     const long x0 = x_at + b * n * D, place = (b * HEADS + h0) * parts + part;
-    filters += filters_at + get_group_id(1) * FILTERS;
+    filters += filters_at + get_group_id(1) * CAS_FILTERS;
     sums += sums_at + place * D;
     peaks += peaks_at + place * 2;
 
@@ -117,31 +106,5 @@ cas_partial(__global const STORAGE(TYPE_X) * x, const long x_at, __global const 
     for (int h = lid; h < heads; h += WG) {
         peaks[h * parts * 2] = top[h];
         peaks[h * parts * 2 + 1] = total[h];
-    }
-}
-
-// scores [B, HEADS, n]; those at padding are left unwritten.
-__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-cas_scores(__global const STORAGE(TYPE_X) * x, const long x_at, __global const float *filters, const long filters_at,
-           __global const int *lengths, const long lengths_at, __global float *scores, const long scores_at,
-           const long n) {
-    SHARED float c[CAS_ROWS * CAS_STRIDE];
-    const int lid = get_local_id(0), h0 = get_group_id(1) * HG, heads = min(HG, HEADS - h0);
-    const long j0 = (long)get_group_id(0) * BT, b = get_group_id(2);
-    const long len = length_of(lengths, lengths_at, b, n);
-    const int count = (int)clamp(len - j0, 0L, (long)BT);
-    if (count == 0)
-        return;
-    cas_clear_ends(c, lid);
-    cas_columns(c, x, x_at + b * n * D, filters + filters_at + get_group_id(1) * FILTERS, j0 - LEFT,
-                count + KERNEL - 1, len, lid);
-    SYNC;
-    scores += scores_at + (b * HEADS + h0) * n + j0;
-    for (int u = lid; u < count * heads; u += WG) {
-        const int j = u % count, h = u / count;
-        float s = 0.0f;
-        for (int tap = 0; tap < KERNEL; tap++)
-            s += c[(j + tap) * CAS_STRIDE + tap * HG + h];
-        scores[h * n + j] = s;
     }
 }

@@ -1,31 +1,17 @@
-// From the parts of a softmax to rows of output.
+// From the parts of a softmax to one row a sequence.
 //
 // cas_merge   group (chunk, h, b): joins the parts of one head by log-sum-exp into row [D], scaled to a mean. A
 //             sequence without tokens gives zeros. Shared memory: MAX_PARTS floats.
-// cas_rows    group (rows, section, 0): y[b, r] = act(sum_c w[r, c] in[b, r / ROW_HEAD, c] + bias[r]) for RB output
-//             rows r and every b. Where `lengths` says that a sequence is empty, its row is 0.
+// cas_rows    group (block, section, 0): y[b, r] = act(sum_c w[r, c] in[b, r / row_head, c] + bias[r]) for row_block
+//             output rows r and every b. Where `lengths` says that a sequence is empty, its row is 0.
 //             Shared memory: WG floats.
-// cas_spread  group (rows, h, b): copies one row to RB tokens; tokens at padding get `bias`, or zeros.
 //
-// Defines (each of them, always): WG, VW, D (channels of a row, a multiple of VW), HAS_LENGTHS 0|1,
-// HAS_BIAS 0|1, ACT 0 identity | 1 sigmoid, RB >= 1 rows of a group, TYPE_Y 0|1|2 of cas_spread, MAX_PARTS.
-#define TM 1
-#define TNV 1
-#define PW VW
-#include "tile.h"
+// Defines: WG, VW, D (channels of a row, a multiple of VW), MAX_PARTS.
+#include "cas.h"
 
-#if !defined(D) || !defined(HAS_LENGTHS) || !defined(HAS_BIAS) || !defined(ACT) || !defined(RB) ||                    \
-    !defined(TYPE_Y) || !defined(MAX_PARTS)
-#error "D, HAS_LENGTHS, HAS_BIAS, ACT, RB, TYPE_Y, MAX_PARTS: see cas_row.cl"
+#if !defined(D) || !defined(MAX_PARTS)
+#error "D, MAX_PARTS: see cas_row.cl"
 #endif
-
-inline long length_of(__global const int *lengths, const long at, const long b, const long n) {
-#if HAS_LENGTHS
-    return clamp((long)lengths[at + b], 0L, n);
-#else
-    return n;
-#endif
-}
 
 // sums [B, H, parts, D], peaks [B, H, parts, 2], parts <= MAX_PARTS -> mean [B, H, D].
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
@@ -42,9 +28,9 @@ cas_merge(__global const float *sums, const long sums_at, __global const float *
     for (int part = 0; part < parts; part++)
         top = fmax(top, peaks[part * 2]);
     for (int part = 0; part < parts; part++)
-        total += peaks[part * 2 + 1] > 0.0f ? peaks[part * 2 + 1] * exp2(peaks[part * 2] - top) : 0.0f;
+        total += peaks[part * 2 + 1] > 0.0f ? peaks[part * 2 + 1] * exp(peaks[part * 2] - top) : 0.0f;
     for (int part = lid; part < parts; part += WG)
-        weight[part] = peaks[part * 2 + 1] > 0.0f ? exp2(peaks[part * 2] - top) / total : 0.0f;
+        weight[part] = peaks[part * 2 + 1] > 0.0f ? exp(peaks[part * 2] - top) / total : 0.0f;
     SYNC;
     // A part without tokens wrote no sums: it is passed over, not multiplied by 0.
     for (int v = get_group_id(0) * WG + lid; v < D / VW; v += get_num_groups(0) * WG) {
@@ -57,7 +43,7 @@ cas_merge(__global const float *sums, const long sums_at, __global const float *
 }
 
 // One dot product over D channels; every work-item of the group gets it.
-inline float dot_rows(__global const float *a, __global const float *b, SHARED float *halves, const int lid) {
+inline float dot_rows(__global const float *a, __global const float *b, SHARED float *shares, const int lid) {
     V acc[2] = {(V)(0.0f), (V)(0.0f)};
     int v = lid;
     for (; v + WG < D / VW; v += 2 * WG) {
@@ -69,69 +55,41 @@ inline float dot_rows(__global const float *a, __global const float *b, SHARED f
 #if WG == 1
     return vsum(acc[0] + acc[1]);
 #else
-    halves[lid] = vsum(acc[0] + acc[1]);
-    for (int half = WG / 2; half > 0; half /= 2) {
+    shares[lid] = vsum(acc[0] + acc[1]);
+    for (int count = WG / 2; count > 0; count /= 2) {
         SYNC;
-        if (lid < half)
-            halves[lid] += halves[lid + half];
+        if (lid < count)
+            shares[lid] += shares[lid + count];
     }
     SYNC;
-    const float sum = halves[0];
+    const float sum = shares[0];
     SYNC;
     return sum;
 #endif
 }
 
-// w [sections][out, D], in [sections][batch, out / row_head, D], y [sections][batch, out]; bias [out].
+// w [sections][out, D], in [sections][batch, out / row_head, D], y [sections][batch, out]; bias [out] or NULL.
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 cas_rows(__global const float *w, const long w_at, __global const float *bias, const long bias_at,
          __global const float *in, const long in_at, __global const int *lengths, const long lengths_at,
-         __global float *y, const long y_at, const long batch, const long out, const long row_head) {
-#if WG == 1
-    SHARED float halves[1];
-#else
-    SHARED float halves[WG];
-#endif
+         __global float *y, const long y_at, const long batch, const long out, const long row_head,
+         const int row_block, const int sigmoid) {
+    SHARED float shares[WG];
     const int lid = get_local_id(0);
-    const long section = get_group_id(1), r0 = (long)get_group_id(0) * RB, heads = out / row_head;
+    const long section = get_group_id(1), r0 = (long)get_group_id(0) * row_block, heads = out / row_head;
     w += w_at + section * out * D;
     in += in_at + section * batch * heads * D;
     y += y_at + section * batch * out;
-    for (long r = r0; r < min(r0 + RB, out); r++)
+    for (long r = r0; r < min(r0 + row_block, out); r++)
         for (long b = 0; b < batch; b++) {
-            float s = dot_rows(w + r * D, in + (b * heads + r / row_head) * D, halves, lid);
-#if HAS_BIAS
-            s += bias[bias_at + r];
-#endif
-#if ACT == 1
-            s = 1.0f / (1.0f + exp(-s));
-#endif
+            float s = dot_rows(w + r * D, in + (b * heads + r / row_head) * D, shares, lid);
+            if (bias)
+                s += bias[bias_at + r];
+            if (sigmoid)
+                s = 1.0f / (1.0f + exp(-s));
             if (length_of(lengths, lengths_at, b, 1) == 0)
                 s = 0.0f;
             if (lid == 0)
                 y[b * out + r] = s;
-        }
-}
-
-// rows [B, H, D] -> y at b*batch_stride + h*head_stride + i*row_stride, i < n; bias [D].
-__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-cas_spread(__global const float *rows, const long rows_at, __global const float *bias, const long bias_at,
-           __global const int *lengths, const long lengths_at, __global STORAGE(TYPE_Y) * y, const long y_at,
-           const long n, const long batch_stride, const long head_stride, const long row_stride) {
-    const int lid = get_local_id(0);
-    const long b = get_group_id(2), h = get_group_id(1), i0 = (long)get_group_id(0) * RB;
-    const long len = length_of(lengths, lengths_at, b, n), end = min(i0 + RB, n);
-    rows += rows_at + (b * get_num_groups(1) + h) * D;
-    const long y0 = y_at + b * batch_stride + h * head_stride;
-    for (long i = i0; i < end; i++)
-        for (int v = lid; v < D / VW; v += WG) {
-            V row = (V)(0.0f);
-            if (i < len)
-                row = RAW_LOAD(rows + v * VW);
-#if HAS_BIAS
-            else
-                row = RAW_LOAD(bias + bias_at + v * VW);
-#endif
-            VSTORE(TYPE_Y, y, y0 + i * row_stride + v * VW, row);
         }
 }

@@ -1,6 +1,5 @@
-// Additive attention over given scores [B, H, n] in base 2, and values v: block sums, and the causal scan.
+// Additive attention over given scores [B, H, n] and values v: sums of parts, and the causal scan.
 //
-// cas_keys   group (block, h, b) owns BT tokens: score = scale * the sum of a key's DK channels.
 // cas_block  group (part, h, b) owns `span` tokens: largest score, sum of weights, weighted sum of v.
 // cas_carry  group (chunk, h, b): turns the parts of one head into the state before each of them.
 // cas_scan   group (part, h, b) owns BT tokens: output rows, starting from the state before them.
@@ -9,42 +8,14 @@
 // no weight exceeds 1. Tokens at padding are never read; cas_scan writes zeros there.
 // v and o are at b*batch_stride + h*head_stride + i*row_stride + channel; o may be v itself.
 // Shared memory: cas_block BT floats, cas_scan 3 * BT floats, cas_carry none.
-// Defines (each of them, always): WG, VW, DK (a multiple of VW) and TYPE_K of cas_keys, D (channels of v and o, a
-// multiple of VW), TYPE_V, TYPE_O 0|1|2, BT >= 1, HAS_LENGTHS 0|1.
-#define TM 1
-#define TNV 1
-#define PW VW
-#include "tile.h"
+// Defines: WG, VW, D (channels of v and o, a multiple of VW), TYPE_V, TYPE_O 0|1|2, BT >= 1.
+#include "cas.h"
 
-#if !defined(D) || !defined(DK) || !defined(TYPE_K) || !defined(TYPE_V) || !defined(TYPE_O) || !defined(BT) ||         \
-    !defined(HAS_LENGTHS)
-#error "D, DK, TYPE_K, TYPE_V, TYPE_O, BT, HAS_LENGTHS: see cas_scan.cl"
+#if !defined(D) || !defined(TYPE_V) || !defined(TYPE_O) || !defined(BT)
+#error "D, TYPE_V, TYPE_O, BT: see cas_scan.cl"
 #endif
-
-inline long length_of(__global const int *lengths, const long at, const long b, const long n) {
-#if HAS_LENGTHS
-    return clamp((long)lengths[at + b], 0L, n);
-#else
-    return n;
-#endif
-}
 
 inline long head_row(void) { return get_group_id(2) * get_num_groups(1) + get_group_id(1); }
-
-__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-cas_keys(__global const STORAGE(TYPE_K) * k, const long k_at, __global const int *lengths, const long lengths_at,
-         __global float *scores, const long scores_at, const long n, const float scale, const long batch_stride,
-         const long head_stride, const long row_stride) {
-    const long b = get_group_id(2), j0 = (long)get_group_id(0) * BT;
-    const long end = min(j0 + BT, length_of(lengths, lengths_at, b, n));
-    const long k0 = k_at + b * batch_stride + (long)get_group_id(1) * head_stride;
-    for (long j = j0 + get_local_id(0); j < end; j += WG) {
-        V s = (V)(0.0f);
-        for (int ch = 0; ch < DK; ch += VW)
-            s += VLOAD(TYPE_K, k, k0 + j * row_stride + ch);
-        scores[scores_at + head_row() * n + j] = vsum(s) * scale;
-    }
-}
 
 // sums [B, H, parts, D], peaks [B, H, parts, 2]. A part without tokens leaves (-inf, 0) and its sums unwritten.
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
@@ -67,7 +38,7 @@ cas_block(__global const float *scores, const long scores_at, __global const STO
     for (long j0 = begin; j0 < end; j0 += BT) {
         const int count = (int)min((long)BT, end - j0);
         for (int j = lid; j < count; j += WG)
-            p[j] = exp2(scores[j0 + j] - top);
+            p[j] = exp(scores[j0 + j] - top);
         SYNC;
         for (int j = 0; j < count; j++)
             total += p[j];
@@ -104,7 +75,7 @@ cas_carry(__global float *sums, const long sums_at, __global const float *peaks,
             const V before = acc;
             const float peak = peaks[part * 2], weight = peaks[part * 2 + 1];
             if (weight > 0.0f) {
-                const float now = fmax(top, peak), fade = exp2(top - now), gain = exp2(peak - now);
+                const float now = fmax(top, peak), fade = exp(top - now), gain = exp(peak - now);
                 acc = acc * fade + RAW_LOAD(sums + (long)part * D + ch) * gain;
                 total = total * fade + weight * gain;
                 top = now;
@@ -119,8 +90,8 @@ inline void walk(SHARED float *fade, SHARED float *p, SHARED float *share, __glo
                  const int count, float top, float total) {
     for (int j = 0; j < count; j++) {
         const float now = fmax(top, scores[j]);
-        fade[j] = exp2(top - now);
-        p[j] = exp2(scores[j] - now);
+        fade[j] = exp(top - now);
+        p[j] = exp(scores[j] - now);
         total = total * fade[j] + p[j];
         share[j] = 1.0f / total;
         top = now;

@@ -15,11 +15,8 @@
 //
 // Weights of a convolution: [9][D] taps, then [D] bias; an operator's are followed by its gate's [D].
 // Shared memory of cas_gate: (WG + 1) * TX floats; others none.
-// Defines (each of them, always): WG, VW, D (a multiple of VW), TX 1..64 pixels of a strip, TYPE_Y 0|1|2.
-#define TM 1
-#define TNV 1
-#define PW VW
-#include "tile.h"
+// Defines: WG, VW, D (a multiple of VW), TX 1..64 pixels of a strip, TYPE_Y 0|1|2.
+#include "cas.h"
 
 #if !defined(D) || !defined(TX) || !defined(TYPE_Y)
 #error "D, TX, TYPE_Y: see cas_vit.cl"

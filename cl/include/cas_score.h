@@ -16,7 +16,7 @@
 #ifndef CLATTN_CAS_SCORE_H
 #define CLATTN_CAS_SCORE_H
 
-#include "tile.h"
+#include "cas.h"
 
 #if !defined(D) || !defined(HG) || !defined(KERNEL) || !defined(LEFT) || !defined(BT) || !defined(TYPE_X)
 #error "D, HG, KERNEL, LEFT, BT, TYPE_X: see cas_score.h"
@@ -29,6 +29,8 @@
 // A row of c is read HP wide at every tap, so it ends in zeros where that reaches past the panels.
 #define CAS_REACH ROUND_UP((KERNEL - 1) * HG + HP, VW)
 #define CAS_STRIDE (CAS_REACH > PANELS * TN ? CAS_REACH : PANELS * TN)
+// Floats of a head group's filters.
+#define CAS_FILTERS ((long)PANELS * D * TN)
 // Channels of one pass: a panel's part stays in the nearest cache for all rows.
 #define CAS_CHANNELS 128
 

@@ -39,8 +39,8 @@ static void infer(void *desc, const clattn_weight_info *checkpoint, size_t count
 
 static clattn_status check_additive(const description *d, clattn__error *error) {
     if (d->model_size % d->heads)
-        return clattn__fail(error, CLATTN_INVALID_ARGUMENT,
-                            "heads is %" PRId64 ", but must divide model_size %" PRId64, d->heads, d->model_size);
+        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "heads is %" PRId64 ", but must divide model_size %" PRId64,
+                            d->heads, d->model_size);
     if (d->kernel < 1 || d->kernel > LARGEST_KERNEL || d->kernel % 2 == 0)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "kernel is %" PRId64 ", but must be odd and in 1..%d",
                             d->kernel, LARGEST_KERNEL);
@@ -121,10 +121,14 @@ static void keep_linear(const description *d, const clattn__target *target, clat
 static void load_additive(const description *d, const clattn__target *target, clattn__load *load) {
     const int64_t s = d->model_size;
     const entry entries[ADDITIVE_WEIGHTS] = {
-        [CONV_Q] = {"conv_q.weight", 3, {s, s, d->kernel}}, [CONV_Q_BIAS] = {"conv_q.bias", 1, {s}},
-        [CONV_K] = {"conv_k.weight", 3, {s, s, d->kernel}}, [CONV_K_BIAS] = {"conv_k.bias", 1, {s}},
-        [VALUE] = {"linear_v.weight", 2, {s, s}},           [VALUE_BIAS] = {"linear_v.bias", 1, {s}},
-        [PROJ] = {"proj.weight", 2, {s, s}},                [PROJ_BIAS] = {"proj.bias", 1, {s}},
+        [CONV_Q] = {"conv_q.weight", 3, {s, s, d->kernel}},
+        [CONV_Q_BIAS] = {"conv_q.bias", 1, {s}},
+        [CONV_K] = {"conv_k.weight", 3, {s, s, d->kernel}},
+        [CONV_K_BIAS] = {"conv_k.bias", 1, {s}},
+        [VALUE] = {"linear_v.weight", 2, {s, s}},
+        [VALUE_BIAS] = {"linear_v.bias", 1, {s}},
+        [PROJ] = {"proj.weight", 2, {s, s}},
+        [PROJ_BIAS] = {"proj.bias", 1, {s}},
     };
     const clattn__cas_filters filters = clattn__cas_filters_make(target, d);
     bind_all(&load->plan, entries, ADDITIVE_WEIGHTS);
@@ -172,8 +176,7 @@ static void forward_plain(const description *d, const clattn_layer_shape *shape,
     const clattn__operand mean = clattn__cas_pool(plan, target, &filters, &input);
     const clattn__operand value =
         apply_plain(d, target, plan, shape->batch, KEEP_VALUE, size / d->heads, mean, input.lengths);
-    const clattn__operand row =
-        apply_plain(d, target, plan, shape->batch, KEEP_PROJ, size, value, clattn__cas_none());
+    const clattn__operand row = apply_plain(d, target, plan, shape->batch, KEEP_PROJ, size, value, clattn__cas_none());
     const clattn__cas_shape rows = {shape->batch, 1, n, size, input.lengths};
     const clattn__cas_tensor y = {{CLATTN_LAYER_Y, 0}, shape->type, n * size, 0, size};
     clattn__cas_spread(plan, target, &rows, row, resident(KEEP_PROJ, size * size), &y);
@@ -268,7 +271,8 @@ static void load_qkv(const description *d, const clattn__target *target, clattn_
     load->resident_bytes[KEEP_QKV] = clattn__linear_bytes(&linear, target);
 }
 
-static void load_operator(const description *d, const clattn__target *target, clattn__load *load, int slot, int64_t at) {
+static void load_operator(const description *d, const clattn__target *target, clattn__load *load, int slot,
+                          int64_t at) {
     const int64_t size = d->model_size, base = at * CLATTN__CAS_GATE_ROWS * size;
     const clattn__operand norm[] = {weight(slot + NORM), weight(slot + NORM_BIAS), weight(slot + NORM_MEAN),
                                     weight(slot + NORM_VARIANCE)};

@@ -7,27 +7,25 @@
 
 enum { BLOCK = 64 };
 
-/* ---- stages of cl/cas_scan.cl ---- */
+/* ---- stages ---- */
 
-typedef struct types {
-    int64_t key_size;
-    clattn_type k, v, o;
-} types;
-
+/* A group for each of `groups` and each head. */
 static clattn__stage *append(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                             const char *kernel, const types *t) {
-    clattn__stage *stage = clattn__plan_kernel(plan, "cas_scan", kernel);
-    const int vw = clattn__cas_vector(target, shape->size), key_vw = clattn__cas_vector(target, t->key_size);
+                             const char *file, const char *kernel, int64_t size, int64_t groups) {
+    clattn__stage *stage = clattn__plan_kernel(plan, file, kernel);
     clattn__stage_define(plan, stage, "WG", clattn__cas_group(target));
-    clattn__stage_define(plan, stage, "VW", vw < key_vw ? vw : key_vw);
-    clattn__stage_define(plan, stage, "D", shape->size);
-    clattn__stage_define(plan, stage, "DK", t->key_size);
-    clattn__stage_define(plan, stage, "TYPE_K", t->k);
-    clattn__stage_define(plan, stage, "TYPE_V", t->v);
-    clattn__stage_define(plan, stage, "TYPE_O", t->o);
+    clattn__stage_define(plan, stage, "VW", clattn__cas_vector(target, size));
+    clattn__stage_define(plan, stage, "D", size);
     clattn__stage_define(plan, stage, "BT", BLOCK);
-    clattn__stage_define(plan, stage, "HAS_LENGTHS", clattn__cas_given(shape->lengths));
+    clattn__stage_range(stage, groups, shape->heads, shape->batch, clattn__cas_group(target));
     return stage;
+}
+
+/* All stages of cl/cas_scan.cl are one program. */
+static void define_types(clattn__plan *plan, clattn__stage *stage, const clattn__cas_tensor *v,
+                         const clattn__cas_tensor *o) {
+    clattn__stage_define(plan, stage, "TYPE_V", v->type);
+    clattn__stage_define(plan, stage, "TYPE_O", o->type);
 }
 
 static void add_strides(clattn__plan *plan, clattn__stage *stage, const clattn__cas_tensor *t) {
@@ -42,11 +40,12 @@ static size_t block_bytes(const clattn__target *target, size_t arrays) {
 
 /* Sums of v over each part of span tokens. */
 static clattn__cas_parts sum_parts(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                                   clattn__operand scores, const clattn__cas_tensor *v, int64_t span) {
-    const types t = {.key_size = shape->size, .v = v->type};
+                                   clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o,
+                                   int64_t span) {
     const int64_t count = clattn__ceil_div(shape->length, span);
     const clattn__cas_parts parts = clattn__cas_parts_make(plan, shape->batch * shape->heads, count, shape->size);
-    clattn__stage *stage = append(plan, target, shape, "cas_block", &t);
+    clattn__stage *stage = append(plan, target, shape, "cas_scan", "cas_block", shape->size, count);
+    define_types(plan, stage, v, o);
     clattn__stage_operand(plan, stage, scores);
     clattn__stage_operand(plan, stage, v->at);
     clattn__stage_operand(plan, stage, shape->lengths);
@@ -56,32 +55,30 @@ static clattn__cas_parts sum_parts(clattn__plan *plan, const clattn__target *tar
     clattn__stage_long(plan, stage, span);
     add_strides(plan, stage, v);
     stage->local_bytes = block_bytes(target, 1);
-    clattn__stage_range(stage, count, shape->heads, shape->batch, clattn__cas_group(target));
     return parts;
 }
 
 /* Parts become the state before each of them; returns the peaks of those states. */
 static clattn__operand carry(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                             const clattn__cas_parts *parts) {
-    const types t = {.key_size = shape->size};
+                             const clattn__cas_parts *parts, const clattn__cas_tensor *v, const clattn__cas_tensor *o) {
     const int64_t lanes = (int64_t)clattn__cas_group(target) * clattn__cas_vector(target, shape->size);
     const clattn__operand starts = clattn__plan_scratch(plan, shape->batch * shape->heads * parts->count * 2);
-    clattn__stage *stage = append(plan, target, shape, "cas_carry", &t);
+    clattn__stage *stage =
+        append(plan, target, shape, "cas_scan", "cas_carry", shape->size, clattn__ceil_div(shape->size, lanes));
+    define_types(plan, stage, v, o);
     clattn__stage_operand(plan, stage, parts->sums);
     clattn__stage_operand(plan, stage, parts->peaks);
     clattn__stage_operand(plan, stage, starts);
     clattn__stage_int(plan, stage, (int32_t)parts->count);
-    clattn__stage_range(stage, clattn__ceil_div(shape->size, lanes), shape->heads, shape->batch,
-                        clattn__cas_group(target));
     return starts;
 }
 
 void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
                       clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o) {
-    const types t = {.key_size = shape->size, .v = v->type, .o = o->type};
-    const clattn__cas_parts parts = sum_parts(plan, target, shape, scores, v, BLOCK);
-    const clattn__operand starts = carry(plan, target, shape, &parts);
-    clattn__stage *stage = append(plan, target, shape, "cas_scan", &t);
+    const clattn__cas_parts parts = sum_parts(plan, target, shape, scores, v, o, BLOCK);
+    const clattn__operand starts = carry(plan, target, shape, &parts, v, o);
+    clattn__stage *stage = append(plan, target, shape, "cas_scan", "cas_scan", shape->size, parts.count);
+    define_types(plan, stage, v, o);
     clattn__stage_operand(plan, stage, scores);
     clattn__stage_operand(plan, stage, v->at);
     clattn__stage_operand(plan, stage, shape->lengths);
@@ -92,22 +89,20 @@ void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const cl
     add_strides(plan, stage, v);
     add_strides(plan, stage, o);
     stage->local_bytes = block_bytes(target, 3);
-    clattn__stage_range(stage, parts.count, shape->heads, shape->batch, clattn__cas_group(target));
 }
 
 static clattn__operand score_keys(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
                                   const clattn__cas_tensor *k, int64_t key_size, float scale) {
-    const types t = {.key_size = key_size, .k = k->type};
     const clattn__operand scores = clattn__plan_scratch(plan, shape->batch * shape->heads * shape->length);
-    clattn__stage *stage = append(plan, target, shape, "cas_keys", &t);
+    clattn__stage *stage =
+        append(plan, target, shape, "cas_keys", "cas_keys", key_size, clattn__ceil_div(shape->length, BLOCK));
+    clattn__stage_define(plan, stage, "TYPE_K", k->type);
     clattn__stage_operand(plan, stage, k->at);
     clattn__stage_operand(plan, stage, shape->lengths);
     clattn__stage_operand(plan, stage, scores);
     clattn__stage_long(plan, stage, shape->length);
     clattn__stage_float(plan, stage, scale);
     add_strides(plan, stage, k);
-    clattn__stage_range(stage, clattn__ceil_div(shape->length, BLOCK), shape->heads, shape->batch,
-                        clattn__cas_group(target));
     return scores;
 }
 
@@ -146,8 +141,10 @@ static clattn_status check(const clattn_cas_problem *p, clattn__error *error) {
     if (status == CLATTN_SUCCESS)
         status = clattn__range_check("head size of v", p->v.shape[3], 1, INT32_MAX, error);
     for (int axis = 0; axis < 3 && status == CLATTN_SUCCESS; axis++)
-        status = clattn__range_check(axis == 0 ? "batch" : axis == 1 ? "heads" : "length", p->k.shape[axis], 0,
-                                     INT32_MAX, error);
+        status = clattn__range_check(axis == 0   ? "batch"
+                                     : axis == 1 ? "heads"
+                                                 : "length",
+                                     p->k.shape[axis], 0, INT32_MAX, error);
     if (status == CLATTN_SUCCESS && !isfinite(p->scale))
         status = clattn__fail(error, CLATTN_INVALID_ARGUMENT, "scale is %g, but must be finite", (double)p->scale);
     return status;
@@ -179,13 +176,13 @@ static void append_stages(const clattn_cas_problem *p, const clattn__target *tar
     const clattn__cas_tensor k = tensor_of(CLATTN_CAS_K, &p->k), v = tensor_of(CLATTN_CAS_V, &p->v),
                              o = tensor_of(CLATTN_CAS_O, &p->o);
     const double scale = p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->k.shape[3]);
-    const clattn__operand scores = score_keys(plan, target, &shape, &k, p->k.shape[3], (float)(scale * CLATTN__LOG2E));
+    const clattn__operand scores = score_keys(plan, target, &shape, &k, p->k.shape[3], (float)scale);
     if (p->causal) {
         clattn__cas_scan(plan, target, &shape, scores, &v, &o);
         return;
     }
     const int64_t span = clattn__cas_span(target, shape.batch * shape.heads, shape.length, BLOCK);
-    const clattn__cas_parts parts = sum_parts(plan, target, &shape, scores, &v, span);
+    const clattn__cas_parts parts = sum_parts(plan, target, &shape, scores, &v, &o, span);
     const clattn__operand rows = clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts);
     clattn__cas_spread(plan, target, &shape, rows, clattn__cas_none(), &o);
 }

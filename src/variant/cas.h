@@ -44,7 +44,7 @@ typedef struct clattn__cas_input {
 clattn__operand clattn__cas_pool(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *filters,
                                  const clattn__cas_input *input);
 
-/* Scores in base 2: [B, H, n]. */
+/* Scores: [B, H, n]. */
 clattn__operand clattn__cas_scores(clattn__plan *plan, const clattn__cas_filters *filters,
                                    const clattn__cas_input *input);
 
@@ -140,11 +140,6 @@ static inline int clattn__cas_vector(const clattn__target *target, int64_t size)
     return vw;
 }
 
-/* Scores are in base 2. */
-#define CLATTN__LOG2E 1.4426950408889634
-
 static inline clattn__operand clattn__cas_none(void) { return (clattn__operand){CLATTN__SLOT_NONE, 0}; }
-
-static inline bool clattn__cas_given(clattn__operand operand) { return operand.slot != CLATTN__SLOT_NONE; }
 
 #endif

@@ -20,25 +20,12 @@ clattn__cas_parts clattn__cas_parts_make(clattn__plan *plan, int64_t rows, int64
 
 /* ---- stages ---- */
 
-/* The defines that differ between the stages of cl/cas_row.cl. */
-typedef struct form {
-    int64_t size;
-    bool lengths, bias, sigmoid;
-    int rows;
-    clattn_type type;
-} form;
-
-static clattn__stage *append(clattn__plan *plan, const clattn__target *target, const char *kernel, const form *f) {
-    clattn__stage *stage = clattn__plan_kernel(plan, "cas_row", kernel);
+static clattn__stage *append(clattn__plan *plan, const clattn__target *target, const char *file, const char *kernel,
+                             int64_t size) {
+    clattn__stage *stage = clattn__plan_kernel(plan, file, kernel);
     clattn__stage_define(plan, stage, "WG", clattn__cas_group(target));
-    clattn__stage_define(plan, stage, "VW", clattn__cas_vector(target, f->size));
-    clattn__stage_define(plan, stage, "D", f->size);
-    clattn__stage_define(plan, stage, "HAS_LENGTHS", f->lengths);
-    clattn__stage_define(plan, stage, "HAS_BIAS", f->bias);
-    clattn__stage_define(plan, stage, "ACT", f->sigmoid);
-    clattn__stage_define(plan, stage, "RB", f->rows);
-    clattn__stage_define(plan, stage, "TYPE_Y", f->type);
-    clattn__stage_define(plan, stage, "MAX_PARTS", CLATTN__CAS_MAX_PARTS);
+    clattn__stage_define(plan, stage, "VW", clattn__cas_vector(target, size));
+    clattn__stage_define(plan, stage, "D", size);
     return stage;
 }
 
@@ -48,10 +35,10 @@ static int64_t group_floats(const clattn__target *target, int64_t size) {
 
 clattn__operand clattn__cas_merge(clattn__plan *plan, const clattn__target *target, int64_t batch, int64_t heads,
                                   const clattn__cas_parts *parts) {
-    const form f = {.size = parts->size, .rows = 1};
     const int group = clattn__cas_group(target);
     const clattn__operand means = clattn__plan_scratch(plan, batch * heads * parts->size);
-    clattn__stage *stage = append(plan, target, "cas_merge", &f);
+    clattn__stage *stage = append(plan, target, "cas_row", "cas_merge", parts->size);
+    clattn__stage_define(plan, stage, "MAX_PARTS", CLATTN__CAS_MAX_PARTS);
     clattn__stage_operand(plan, stage, parts->sums);
     clattn__stage_operand(plan, stage, parts->peaks);
     clattn__stage_operand(plan, stage, means);
@@ -63,14 +50,11 @@ clattn__operand clattn__cas_merge(clattn__plan *plan, const clattn__target *targ
 }
 
 clattn__operand clattn__cas_apply_rows(clattn__plan *plan, const clattn__target *target, const clattn__cas_rows *r) {
-    const form f = {.size = r->in,
-                    .lengths = clattn__cas_given(r->lengths),
-                    .bias = clattn__cas_given(r->bias),
-                    .sigmoid = r->sigmoid,
-                    .rows = 4};
+    enum { ROWS = 4 };
     const int group = clattn__cas_group(target);
     const clattn__operand y = clattn__plan_scratch(plan, r->sections * r->batch * r->out);
-    clattn__stage *stage = append(plan, target, "cas_rows", &f);
+    clattn__stage *stage = append(plan, target, "cas_row", "cas_rows", r->in);
+    clattn__stage_define(plan, stage, "MAX_PARTS", CLATTN__CAS_MAX_PARTS);
     clattn__stage_operand(plan, stage, r->w);
     clattn__stage_operand(plan, stage, r->bias);
     clattn__stage_operand(plan, stage, r->from);
@@ -79,27 +63,27 @@ clattn__operand clattn__cas_apply_rows(clattn__plan *plan, const clattn__target 
     clattn__stage_long(plan, stage, r->batch);
     clattn__stage_long(plan, stage, r->out);
     clattn__stage_long(plan, stage, r->row_head);
+    clattn__stage_int(plan, stage, ROWS);
+    clattn__stage_int(plan, stage, r->sigmoid);
     stage->local_bytes = group == 1 ? 0 : sizeof(float) * (size_t)group;
-    clattn__stage_range(stage, clattn__ceil_div(r->out, f.rows), r->sections, 1, group);
+    clattn__stage_range(stage, clattn__ceil_div(r->out, ROWS), r->sections, 1, group);
     return y;
 }
 
 void clattn__cas_spread(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
                         clattn__operand rows, clattn__operand bias, const clattn__cas_tensor *y) {
-    const form f = {.size = shape->size,
-                    .lengths = clattn__cas_given(shape->lengths),
-                    .bias = clattn__cas_given(bias),
-                    .rows = 32,
-                    .type = y->type};
-    clattn__stage *stage = append(plan, target, "cas_spread", &f);
+    enum { ROWS = 32 };
+    clattn__stage *stage = append(plan, target, "cas_spread", "cas_spread", shape->size);
+    clattn__stage_define(plan, stage, "TYPE_Y", y->type);
     clattn__stage_operand(plan, stage, rows);
     clattn__stage_operand(plan, stage, bias);
     clattn__stage_operand(plan, stage, shape->lengths);
     clattn__stage_operand(plan, stage, y->at);
     clattn__stage_long(plan, stage, shape->length);
+    clattn__stage_long(plan, stage, ROWS);
     clattn__stage_long(plan, stage, y->batch_stride);
     clattn__stage_long(plan, stage, y->head_stride);
     clattn__stage_long(plan, stage, y->row_stride);
-    clattn__stage_range(stage, clattn__ceil_div(shape->length, f.rows), shape->heads, shape->batch,
+    clattn__stage_range(stage, clattn__ceil_div(shape->length, ROWS), shape->heads, shape->batch,
                         clattn__cas_group(target));
 }

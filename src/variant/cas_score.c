@@ -68,16 +68,14 @@ void clattn__cas_fold(clattn__plan *plan, const clattn__cas_filters *f, clattn__
     clattn__stage *stage = clattn__plan_kernel(plan, "cas_load", "cas_fold");
     const int64_t tn = f->tnv * f->vw;
     clattn__stage_define(plan, stage, "WG", f->wg);
-    clattn__stage_define(plan, stage, "D", f->model_size);
-    clattn__stage_define(plan, stage, "HAS_NORM", 0);
-    clattn__stage_define(plan, stage, "BT", 1);
     clattn__stage_operand(plan, stage, weight);
     clattn__stage_operand(plan, stage, resident);
+    clattn__stage_long(plan, stage, f->model_size);
     clattn__stage_long(plan, stage, f->kernel);
     clattn__stage_long(plan, stage, f->heads);
     clattn__stage_long(plan, stage, f->group_heads);
     clattn__stage_long(plan, stage, tn);
-    clattn__stage_float(plan, stage, (float)(CLATTN__LOG2E / sqrt((double)(f->model_size / f->heads))));
+    clattn__stage_float(plan, stage, (float)(1 / sqrt((double)(f->model_size / f->heads))));
     clattn__stage_range(stage, f->panels * tn, f->groups, 1, f->wg);
 }
 
@@ -92,8 +90,8 @@ static int64_t shared_floats(const clattn__cas_filters *f, bool sums) {
 }
 
 static clattn__stage *append(clattn__plan *plan, const clattn__cas_filters *f, const clattn__cas_input *input,
-                             const char *kernel) {
-    clattn__stage *stage = clattn__plan_kernel(plan, "cas", kernel);
+                             const char *file, const char *kernel) {
+    clattn__stage *stage = clattn__plan_kernel(plan, file, kernel);
     clattn__stage_define(plan, stage, "WG", f->wg);
     clattn__stage_define(plan, stage, "VW", f->vw);
     clattn__stage_define(plan, stage, "TM", f->tm);
@@ -105,10 +103,7 @@ static clattn__stage *append(clattn__plan *plan, const clattn__cas_filters *f, c
     clattn__stage_define(plan, stage, "KERNEL", f->kernel);
     clattn__stage_define(plan, stage, "LEFT", f->causal ? f->kernel - 1 : f->kernel / 2);
     clattn__stage_define(plan, stage, "BT", f->bt);
-    clattn__stage_define(plan, stage, "AH", f->ah);
-    clattn__stage_define(plan, stage, "ANV", f->anv);
     clattn__stage_define(plan, stage, "TYPE_X", input->type);
-    clattn__stage_define(plan, stage, "HAS_LENGTHS", clattn__cas_given(input->lengths));
     clattn__stage_operand(plan, stage, input->x);
     clattn__stage_operand(plan, stage, input->filters);
     clattn__stage_operand(plan, stage, input->lengths);
@@ -117,7 +112,7 @@ static clattn__stage *append(clattn__plan *plan, const clattn__cas_filters *f, c
 
 clattn__operand clattn__cas_scores(clattn__plan *plan, const clattn__cas_filters *f, const clattn__cas_input *input) {
     const clattn__operand scores = clattn__plan_scratch(plan, input->batch * f->heads * input->length);
-    clattn__stage *stage = append(plan, f, input, "cas_scores");
+    clattn__stage *stage = append(plan, f, input, "cas_scores", "cas_scores");
     clattn__stage_operand(plan, stage, scores);
     clattn__stage_long(plan, stage, input->length);
     stage->local_bytes = f->wg == 1 ? 0 : sizeof(float) * (size_t)shared_floats(f, false);
@@ -130,7 +125,9 @@ clattn__operand clattn__cas_pool(clattn__plan *plan, const clattn__target *targe
     const int64_t span = clattn__cas_span(target, input->batch * f->groups, input->length, f->bt);
     const int64_t parts = clattn__ceil_div(input->length, span), rows = input->batch * f->heads;
     const clattn__cas_parts sums = clattn__cas_parts_make(plan, rows, parts, f->model_size);
-    clattn__stage *stage = append(plan, f, input, "cas_partial");
+    clattn__stage *stage = append(plan, f, input, "cas", "cas_partial");
+    clattn__stage_define(plan, stage, "AH", f->ah);
+    clattn__stage_define(plan, stage, "ANV", f->anv);
     clattn__stage_operand(plan, stage, sums.sums);
     clattn__stage_operand(plan, stage, sums.peaks);
     clattn__stage_long(plan, stage, input->length);

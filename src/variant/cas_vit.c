@@ -3,36 +3,33 @@
 
 /* ---- loading ---- */
 
-static clattn__stage *append_load(clattn__plan *plan, const char *kernel, int group, int64_t size, bool norm, int block) {
+static clattn__stage *append_load(clattn__plan *plan, const clattn__target *target, const char *kernel,
+                                  int64_t groups) {
     clattn__stage *stage = clattn__plan_kernel(plan, "cas_load", kernel);
-    clattn__stage_define(plan, stage, "WG", group);
-    clattn__stage_define(plan, stage, "D", size);
-    clattn__stage_define(plan, stage, "HAS_NORM", norm);
-    clattn__stage_define(plan, stage, "BT", block);
+    clattn__stage_define(plan, stage, "WG", clattn__cas_group(target));
+    clattn__stage_range(stage, groups, 1, 1, clattn__cas_group(target));
     return stage;
 }
 
 void clattn__cas_copy(clattn__plan *plan, const clattn__target *target, clattn__operand from, clattn__operand to,
                       int64_t count) {
     enum { BLOCK = 4096 };
-    const int group = clattn__cas_group(target);
-    clattn__stage *stage = append_load(plan, "cas_copy", group, 1, false, BLOCK);
+    clattn__stage *stage = append_load(plan, target, "cas_copy", clattn__ceil_div(count, BLOCK));
     clattn__stage_operand(plan, stage, from);
     clattn__stage_operand(plan, stage, to);
     clattn__stage_long(plan, stage, count);
-    clattn__stage_range(stage, clattn__ceil_div(count, BLOCK), 1, 1, group);
+    clattn__stage_long(plan, stage, BLOCK);
 }
 
 void clattn__cas_taps(clattn__plan *plan, const clattn__target *target, int64_t model_size, clattn__operand weight,
                       clattn__operand bias, const clattn__operand norm[4], clattn__operand to) {
-    const int group = clattn__cas_group(target);
-    clattn__stage *stage = append_load(plan, "cas_taps", group, model_size, norm != NULL, 1);
+    clattn__stage *stage = append_load(plan, target, "cas_taps", 1);
     clattn__stage_operand(plan, stage, weight);
     clattn__stage_operand(plan, stage, bias);
     for (int i = 0; i < 4; i++)
         clattn__stage_operand(plan, stage, norm ? norm[i] : clattn__cas_none());
     clattn__stage_operand(plan, stage, to);
-    clattn__stage_range(stage, 1, 1, 1, group);
+    clattn__stage_long(plan, stage, model_size);
 }
 
 /* ---- forward ---- */
