@@ -56,6 +56,12 @@ CLATTN_API void clattn_context_destroy(clattn_context *context);
  * text (cut to size, always ended by 0; "" when nothing failed). Returns its whole length. */
 CLATTN_API size_t clattn_context_error(const clattn_context *context, char *text, size_t size);
 
+/* The folder of compiled kernels of a context whose options leave cache_dir NULL, under today's environment, copied into
+ * text (cut to size, always ended by 0; "" when nothing is kept). Returns its whole length. It holds one
+ * file an entry, <32 hexadecimal digits>.bin; any of them may be removed at any time. Thread-safety: any, unless
+ * another thread changes the environment. */
+CLATTN_API size_t clattn_cache_folder(char *text, size_t size);
+
 /* What the library sees of a device; plain values, as `clattn devices` prints them. */
 typedef struct clattn_device_info {
     char name[128];

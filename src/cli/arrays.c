@@ -19,6 +19,23 @@ static bool check_input(const char *path, const npy_array *x, failure *f) {
 
 bool read_input(const char *path, npy_array *x, failure *f) { return npy_read(path, x, f) && check_input(path, x, f); }
 
+static bool check_gradient(const char *path, const npy_array *x, const npy_array *dy, failure *f) {
+    if (dy->rank != x->rank || !shape_equal(x->rank, dy->shape, x->shape)) {
+        return fail_with(f, "%s: the gradient of the output has shape %s, but the input has %s", path,
+                         shape_print(dy->rank, NPY_MAX_RANK, dy->shape).text,
+                         shape_print(x->rank, NPY_MAX_RANK, x->shape).text);
+    }
+    if (!dy->values) {
+        return fail_with(f, "%s: the gradient of the output holds integers, but must hold float16, float32 or float64",
+                         path);
+    }
+    return true;
+}
+
+bool read_gradient(const char *path, const npy_array *x, npy_array *dy, failure *f) {
+    return npy_read(path, dy, f) && check_gradient(path, x, dy, f);
+}
+
 /* ---- lengths ---- */
 
 static bool take_length(const char *path, const npy_array *a, int64_t i, int64_t limit, int32_t *to, failure *f) {

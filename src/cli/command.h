@@ -10,6 +10,8 @@ enum { EXIT_DONE = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
 /* argv[0] is the command's own name. Each answers an exit status. */
 int command_devices(int argc, char **argv);
 int command_run(int argc, char **argv);
+int command_links(int argc, char **argv);
+int command_cache(int argc, char **argv);
 
 /* Print a failure's sentence to stderr and answer its exit status. */
 int command_failed(const failure *f, int status);

@@ -9,8 +9,6 @@
 
 enum { DEFAULT_WINDOW = 64, UNLIMITED = -1 };
 
-bool links_accepted(const char *variant) { return strcmp(variant, "cjar") == 0; }
-
 /* ---- from a file ---- */
 
 static bool check_pairs(const char *path, const npy_array *a, failure *f) {

@@ -6,9 +6,6 @@
 
 #include "cli/options.h"
 
-/* Whether a variant's layers take links: another would ignore them in silence. */
-bool links_accepted(const char *variant);
-
 /* Read [m, 2] of whole numbers 0..length-1. Both fill links, for clattn_links_finish. */
 bool links_read(const char *path, int64_t length, clattn_links *links, failure *f);
 

@@ -13,6 +13,8 @@ static const struct command {
 } commands[] = {
     {"devices", command_devices, "list the OpenCL devices"},
     {"run", command_run, "run one layer on arrays in files"},
+    {"links", command_links, "draw random links into a file"},
+    {"cache", command_cache, "list or remove compiled kernels that are kept"},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

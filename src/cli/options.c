@@ -48,6 +48,16 @@ static bool set_whole(const option_row *row, const char *value, int64_t least, i
     return true;
 }
 
+static bool set_limit(const option_row *row, const char *value, int64_t *field, failure *f) {
+    failure ignored = {0};
+    if (strcmp(value, "none") == 0) {
+        *field = -1;
+        return true;
+    }
+    return set_whole(row, value, 0, field, &ignored) ||
+           fail_with(f, "--%s is %s, but must be a whole number of at least 0, or none", row->name, quote(value).text);
+}
+
 static bool set_share(const option_row *row, const char *value, double *field, failure *f) {
     char *end;
     double parsed = strtod(value, &end);
@@ -85,6 +95,8 @@ static bool set_row(const option_row *row, void *to, const char *value, failure 
         return set_whole(row, value, 1, field, f);
     case OPTION_WHOLE:
         return set_whole(row, value, 0, field, f);
+    case OPTION_LIMIT:
+        return set_limit(row, value, field, f);
     case OPTION_SHARE:
         return set_share(row, value, field, f);
     default:

@@ -13,6 +13,7 @@ typedef enum option_kind {
     OPTION_TEXT,   /* const char *, into argv */
     OPTION_COUNT,  /* int64_t, at least 1 */
     OPTION_WHOLE,  /* int64_t, at least 0 */
+    OPTION_LIMIT,  /* int64_t, at least 0, or "none" = -1 */
     OPTION_SHARE,  /* double, 0..1 */
     OPTION_CHOICE, /* int: index of the word in choices */
 } option_kind;

@@ -10,7 +10,7 @@
 #include "cli/arrays.h"
 #include "cli/clock.h"
 #include "cli/command.h"
-#include "cli/forward.h"
+#include "cli/compute.h"
 #include "cli/links.h"
 #include "cli/options.h"
 #include "cli/weights.h"
@@ -70,23 +70,27 @@ static const char help[] =
     "  --mode M --causal --k K --normalise selected|all --window S --grid HxW --shift T\n"
     "  --window-left N|none --window-right N|none --links PAIRS.npy --random P --seed S --scale-by head|model\n"
     "  --masked exclude|multiply --local S --scale X\n\n"
-    "With gradients: --grad-output DY.npy --grad-input DX.npy --grad-weights DW.safetensors\n";
+    "Gradients, of the sum of y * dy; DY.npy is read as X.npy, both outputs are written as float32:\n"
+    "  --grad-output DY.npy    dy, the gradient of the output; needs one of the two below at least\n"
+    "  --grad-input DX.npy     the gradient of x, 0 at padding\n"
+    "  --grad-weights DW.safetensors  those of the weights, under their names and shapes\n";
 
 /* Everything that a run holds. */
 typedef struct job {
     arguments a;
     settings settings;
     session session;
-    npy_array x;
+    npy_array x, dy;
     clattn_links links;
     int32_t *lengths;
     safetensors *weights;
     clattn_layer *layer;
     clattn_plan *plan;
     float *y;
+    gradients gradients;
     int status;                                    /* of the exit, should the run fail */
     double start, ready_ms, loaded_ms, planned_ms; /* clock readings */
-    forward_times times;
+    compute_times times;
 } job;
 
 /* ---- arguments ---- */
@@ -100,6 +104,14 @@ static bool known_variant(const char *name) {
         }
     }
     return false;
+}
+
+static bool check_gradients(const arguments *a, failure *f) {
+    if (!a->grad_output && (a->grad_input || a->grad_weights)) {
+        return fail_with(f, "--grad-output is missing: --grad-%s needs it", a->grad_input ? "input" : "weights");
+    }
+    return !a->grad_output || a->grad_input || a->grad_weights ||
+           fail_with(f, "--grad-output needs --grad-input, --grad-weights or both");
 }
 
 static bool check_arguments(const arguments *a, failure *f) {
@@ -117,19 +129,10 @@ static bool check_arguments(const arguments *a, failure *f) {
     if (missing) {
         return fail_with(f, "--%s is missing", missing);
     }
-    bool links = a->links || a->random >= 0;
-    if (links && !links_accepted(a->variant)) {
-        return fail_with(f, "%s takes no links: --links and --random are for another variant", a->variant);
+    if (a->links && a->random >= 0) {
+        return fail_with(f, "--links and --random exclude each other");
     }
-    return !a->links || a->random < 0 || fail_with(f, "--links and --random exclude each other");
-}
-
-/* Said before anything is computed: an option that does nothing would be worse. */
-static bool check_supported(const arguments *a, failure *f) {
-    if (a->grad_output || a->grad_input || a->grad_weights) {
-        return fail_with(f, "gradients (--grad-output, --grad-input, --grad-weights) are not supported yet");
-    }
-    return true;
+    return check_gradients(a, f);
 }
 
 /* ---- files ---- */
@@ -148,17 +151,26 @@ static bool check_output(const char *path, failure *f) {
     return done;
 }
 
+static bool check_outputs(const arguments *a, failure *f) {
+    return check_output(a->output, f) && (!a->grad_input || check_output(a->grad_input, f)) &&
+           (!a->grad_weights || check_output(a->grad_weights, f));
+}
+
 static bool read_files(job *j, failure *f) {
     const arguments *a = &j->a;
-    return check_output(a->output, f) && read_input(a->input, &j->x, f) &&
+    return check_outputs(a, f) && read_input(a->input, &j->x, f) &&
            (!a->lengths || read_lengths(a->lengths, j->x.shape[0], j->x.shape[1], &j->lengths, f)) &&
-           (!a->links || links_read(a->links, j->x.shape[1], &j->links, f)) &&
+           (!a->grad_output || read_gradient(a->grad_output, &j->x, &j->dy, f)) &&
            safetensors_open(a->weights, &j->weights, f);
 }
 
-static bool write_output(const job *j, failure *f) {
+static bool write_outputs(const job *j, failure *f) {
+    const arguments *a = &j->a;
     outputs set = {0};
-    if (npy_write_f32(&set, j->a.output, j->x.rank, j->x.shape, j->y, f)) {
+    bool done = npy_write_f32(&set, a->output, j->x.rank, j->x.shape, j->y, f) &&
+                (!a->grad_input || npy_write_f32(&set, a->grad_input, j->x.rank, j->x.shape, j->gradients.x, f)) &&
+                (!a->grad_weights || gradients_write(&set, a->grad_weights, &j->gradients, j->layer, f));
+    if (done) {
         return outputs_commit(&set, f);
     }
     outputs_discard(&set);
@@ -191,10 +203,27 @@ static bool make_layer(job *j, failure *f) {
     return status == CLATTN_SUCCESS ? true : blame(j, status, f);
 }
 
+/* An option that does nothing would be worse than an error: ask the library before there are any links. */
+static bool takes_links(job *j, failure *f) {
+    const clattn_layer_shape trial = {.links = 1};
+    clattn_plan *plan;
+    clattn_status status = clattn_layer_plan(j->layer, &trial, &plan);
+    clattn_plan_destroy(plan);
+    if (status == CLATTN_UNSUPPORTED) {
+        j->status = EXIT_USAGE;
+        return fail_with(f, "--links and --random are for another variant: %s takes no links", j->a.variant);
+    }
+    return status == CLATTN_SUCCESS || session_failed(&j->session, j->a.variant, status, f);
+}
+
 /* After the layer, which has checked the window's settings. */
-static bool draw_links(job *j, failure *f) {
+static bool make_links(job *j, failure *f) {
     const arguments *a = &j->a;
-    return a->random < 0 || links_draw(&j->settings, j->x.shape[1], a->random, a->seed, &j->links, f);
+    if (!a->links && a->random < 0) {
+        return true;
+    }
+    return takes_links(j, f) && (a->links ? links_read(a->links, j->x.shape[1], &j->links, f)
+                                          : links_draw(&j->settings, j->x.shape[1], a->random, a->seed, &j->links, f));
 }
 
 static clattn_layer_shape shape_of(const job *j) {
@@ -202,7 +231,8 @@ static clattn_layer_shape shape_of(const job *j) {
                                 .length = j->x.shape[1],
                                 .type = (clattn_type)j->a.dtype,
                                 .has_lengths = j->lengths,
-                                .links = j->links.count};
+                                .links = j->links.count,
+                                .train = j->a.grad_output};
 }
 
 static bool make_plan(job *j, failure *f) {
@@ -217,17 +247,23 @@ static bool compute(job *j, failure *f) {
     if (!j->y) {
         return fail_with(f, "no memory for %zu bytes of output", bytes);
     }
-    const forward call = {
+    j->gradients.y = j->dy.values;
+    if (j->a.grad_output &&
+        !gradients_alloc(&j->gradients, j->layer, (uint64_t)j->x.count, j->a.grad_input, j->a.grad_weights, f)) {
+        return false;
+    }
+    const computation call = {
         .shape = shape_of(j),
         .size = j->x.shape[2],
         .x = j->x.values,
         .y = j->y,
         .lengths = j->lengths,
         .links = &j->links,
+        .gradients = &j->gradients,
         .repeat = j->a.repeat,
         .profile = j->a.profile,
     };
-    return forward_run(&j->session, j->plan, &call, &j->times, f);
+    return compute_run(&j->session, j->layer, j->plan, &call, &j->times, f);
 }
 
 /* ---- report ---- */
@@ -279,7 +315,7 @@ static void report(const job *j) {
 /* ---- the command ---- */
 
 static bool perform(job *j, failure *f) {
-    if (!check_supported(&j->a, f) || !read_files(j, f)) {
+    if (!read_files(j, f)) {
         return false;
     }
     j->start = clock_ms();
@@ -291,11 +327,11 @@ static bool perform(job *j, failure *f) {
         return false;
     }
     j->loaded_ms = clock_ms();
-    if (!draw_links(j, f) || !make_plan(j, f)) {
+    if (!make_links(j, f) || !make_plan(j, f)) {
         return false;
     }
     j->planned_ms = clock_ms();
-    if (!compute(j, f) || !write_output(j, f)) {
+    if (!compute(j, f) || !write_outputs(j, f)) {
         return false;
     }
     report(j);
@@ -308,6 +344,8 @@ static void release(job *j) {
     session_close(&j->session);
     safetensors_close(j->weights);
     npy_free(&j->x);
+    npy_free(&j->dy);
+    gradients_free(&j->gradients);
     clattn_links_finish(&j->links);
     free(j->lengths);
     free(j->y);

@@ -41,15 +41,15 @@ def write_npy(path, shape, values, kind="f4", fortran=False):
         f.write(b"".join(map(PACK[kind], values)))
 
 
-def read_npy(path):
-    """(shape, values) of a float32 file in C order."""
+def read_npy(path, kind="f4"):
+    """(shape, values) of a float32 or int32 file in C order."""
     with open(path, "rb") as f:
         data = f.read()
     size = struct.unpack("<H", data[8:10])[0]
     header = ast.literal_eval(data[10:10 + size].decode())
-    assert header["descr"] == "<f4" and not header["fortran_order"]
+    assert header["descr"] == "<" + kind and not header["fortran_order"]
     n = count(header["shape"])
-    return tuple(header["shape"]), list(struct.unpack(f"<{n}f", data[10 + size:]))
+    return tuple(header["shape"]), list(struct.unpack(f"<{n}{'f' if kind == 'f4' else 'i'}", data[10 + size:]))
 
 
 def write_safetensors(path, tensors, kind="F32"):
@@ -62,3 +62,16 @@ def write_safetensors(path, tensors, kind="F32"):
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_safetensors(path):
+    """name -> (shape, values) of a file of F32 tensors."""
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, t in json.loads(data[8:8 + size]).items():
+        begin, end = (8 + size + offset for offset in t["data_offsets"])
+        assert t["dtype"] == "F32" and end - begin == 4 * count(t["shape"]), name
+        tensors[name] = (tuple(t["shape"]), list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
+    return tensors

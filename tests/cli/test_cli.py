@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from files import count, read_npy, write_npy, write_safetensors
+from files import count, read_npy, read_safetensors, write_npy, write_safetensors
 
 B, N, D, H = 2, 5, 8, 2
 CLATTN = sys.argv[1] if len(sys.argv) > 1 else "build/clattn"
@@ -120,7 +120,8 @@ def test_bad_options(f):
     f.fails(2, "--dtype", "f32, f16, bf16", more=["--dtype", "f64"])
     f.fails(2, "--gemm", more=["--gemm", "fast"])
     f.fails(2, "--repeat", more=["--repeat", "0"])
-    f.fails(2, "--links", more=["--links", f("x.npy")])  # of another family, as the next
+    f.fails(2, "--links", "dense", more=["--links", f("x.npy")])  # of another family, as the next two
+    f.fails(2, "--random", "dense", more=["--random", "0"])
     f.fails(2, "'k'", more=["--k", "3"])
     f.fails(2, "scale", "abc", more=["--scale", "abc"])
     f.fails(2, "3", str(D), heads=3)
@@ -132,12 +133,6 @@ def test_missing_options(f):
         at = args.index(name)
         r = call(*args[:at], *args[at + 2:])
         assert r.returncode == 2 and name in r.stderr, r.stderr
-
-
-def test_not_yet(f):
-    write_npy(f("dy.npy"), (B, N, D), f.x)
-    f.fails(1, "not supported yet",
-            more=["--grad-output", f("dy.npy"), "--grad-input", f("dx.npy"), "--grad-weights", f("dw.safetensors")])
 
 
 # ---- devices ----
@@ -217,6 +212,86 @@ def test_report(f):
     err = call(*f.args("--repeat", "3", "--profile")).stderr
     assert all(word in err for word in ("device: ", "plan:", "time: setup", "median", "of 3", "profile: ")), err
     assert f.run("--gemm", "tile", environment={"POSIXLY_CORRECT": "1"})[0] == (B, N, D)
+
+
+# ---- gradients ----
+
+STEP = 1 / 1024
+
+
+def slope(total, values, i):
+    """The derivative of total() by values[i]."""
+    before, sides = values[i], []
+    for step in (STEP, -STEP):
+        values[i] = before + step
+        sides.append(total())
+    values[i] = before
+    return (sides[0] - sides[1]) / (2 * STEP)
+
+
+def gradient_args(f):
+    return ["--grad-output", f("dy.npy"), "--grad-input", f("dx.npy"), "--grad-weights", f("dw.safetensors")]
+
+
+def test_gradients(f):
+    dy = numbers((B, N, D), 77)
+    write_npy(f("dy.npy"), (B, N, D), dy)
+    assert f.run(*gradient_args(f)) == f.run(), "the backward pass changed y"
+    total = lambda: sum(a * b for a, b in zip(dense(f.x[:N * D], N, f.w) + dense(f.x[N * D:], N, f.w), dy))
+    close = lambda got, values: all(
+        abs(got[i] - slope(total, values, i)) < 1e-3 for i in range(0, len(values), 7))
+    (shape, dx), dw = read_npy(f("dx.npy")), read_safetensors(f("dw.safetensors"))
+    assert shape == (B, N, D) and close(dx, f.x)
+    assert list(dw) == list(f.w)
+    for name, (shape, values) in f.w.items():
+        assert dw[name][0] == shape and close(dw[name][1], values), name
+
+
+def test_gradient_choice(f):
+    """Any one of the outputs alone, other storages, and the same numbers on every run."""
+    write_npy(f("dy.npy"), (B, N, D), numbers((B, N, D), 77))
+    f.run(*gradient_args(f))
+    dx, dw = read_npy(f("dx.npy")), read_safetensors(f("dw.safetensors"))
+    write_npy(f("dy.npy"), (B, N, D), numbers((B, N, D), 77), "f8", True)
+    for name, read, want in [("dx", read_npy, dx), ("dw", read_safetensors, dw)]:
+        option = "--grad-input" if name == "dx" else "--grad-weights"
+        f.run("--grad-output", f("dy.npy"), option, f(name + ".one"), "--repeat", "2")
+        assert read(f(name + ".one")) == want, name
+    f.run(*gradient_args(f), "--dtype", "bf16")
+    assert all(abs(a - b) <= 0.05 * max(map(abs, dx[1])) for a, b in zip(read_npy(f("dx.npy"))[1], dx[1]))
+
+
+def test_gradient_padding(f):
+    padded = lambda values: [math.nan if 2 * D <= i < N * D else v for i, v in enumerate(values)]
+    write_npy(f("x.npy"), (B, N, D), padded(f.x))
+    write_npy(f("dy.npy"), (B, N, D), padded(numbers((B, N, D), 77)))
+    write_npy(f("l.npy"), (B,), [2, N], "i4")
+    f.run(*gradient_args(f), "--lengths", f("l.npy"))
+    dx = read_npy(f("dx.npy"))[1]
+    assert dx[2 * D:N * D] == [0] * (N - 2) * D and all(map(math.isfinite, dx))
+
+
+def test_no_tokens(f):
+    for shape in [(0, N, D), (B, 0, D)]:
+        write_npy(f("x.npy"), shape, [])
+        write_npy(f("dy.npy"), shape, [])
+        f.run(*gradient_args(f))
+        assert read_npy(f("dx.npy")) == (shape, [])
+        assert all(values == [0] * count(shape) for shape, values in read_safetensors(f("dw.safetensors")).values())
+
+
+def test_gradient_errors(f):
+    write_npy(f("dy.npy"), (B, N, D), f.x)
+    write_npy(f("short.npy"), (B, N - 1, D), f.x[:B * (N - 1) * D])
+    write_npy(f("whole.npy"), (B, N, D), [1] * (B * N * D), "i4")
+    f.fails(2, "--grad-output", more=["--grad-input", f("dx.npy")])
+    f.fails(2, "--grad-output", more=["--grad-weights", f("dw.safetensors")])
+    f.fails(2, "--grad-input", "--grad-weights", more=["--grad-output", f("dy.npy")])
+    for name, words in [("short.npy", (f"[{B}, {N - 1}, {D}]", f"[{B}, {N}, {D}]")), ("whole.npy", ("integers",)),
+                        ("absent.npy", ())]:
+        f.fails(1, name, *words, more=["--grad-output", f(name), "--grad-input", f("dx.npy")])
+    f.fails(1, "nowhere", more=["--grad-output", f("dy.npy"), "--grad-input", "nowhere/dx.npy"])
+    f.fails(1, "two outputs", more=["--grad-output", f("dy.npy"), "--grad-input", f("y.npy")])
 
 
 # ---- broken files ----
@@ -301,6 +376,54 @@ def test_links(f):
         f.fails(2, "--random", more=["--random", value], **files)
     f.fails(2, "--seed", more=["--random", "0.1", "--seed", "-1"], **files)
     f.fails(2, "window-left", "few", more=["--random", "0.1", "--window-left", "few"], **files)
+
+
+def test_drawn_links(f):
+    draw = lambda *more: call("links", "--n", "40", "--random", "0.1", "--output", f("l.npy"), *more)
+    narrow = ["--window-left", "2", "--window-right", "1"]
+    assert draw(*narrow, "--seed", "5").returncode == 0
+    (m, two), flat = read_npy(f("l.npy"), "i4")
+    pairs = list(zip(flat[::2], flat[1::2]))
+    assert two == 2 and m == len(pairs) > 50 and pairs == sorted(set(pairs))
+    assert all(0 <= i < 40 and 0 <= j < 40 and not i - 2 <= j <= i + 1 for i, j in pairs)
+    for args, words in [(["--window-left", "few"], ["window-left", "none"]), (["--random", "2"], ["random"]),
+                        (["--n", "-1"], ["--n"]), (["--n", str(2**31)], ["--n"]), (["extra"], ["extra"])]:
+        r = draw(*args)
+        assert r.returncode == 2 and all(w in r.stderr for w in words), r.stderr
+    for n in ("0", "1"):
+        assert draw("--n", n).returncode == 0 and read_npy(f("l.npy"), "i4") == ((0, 2), [])
+    assert draw("--window-left", "none", "--window-right", "none").returncode == 0
+    assert read_npy(f("l.npy"), "i4") == ((0, 2), [])
+    r = call("links", "--n", "4", "--output", f("l.npy"))
+    assert r.returncode == 2 and "--random" in r.stderr
+    r = call("links", "--n", "4", "--random", "0", "--output", f("no/l.npy"))
+    assert r.returncode == 1 and "no/l.npy" in r.stderr
+
+
+# ---- cache ----
+
+def test_cache(f):
+    folder = f("kernels")
+    cache = lambda action, **env: call("cache", action, **{"CLATTN_CACHE_DIR": folder, **env})
+    assert "0 entries" in cache("ls").stdout
+    f.run(environment={"CLATTN_CACHE_DIR": folder})
+    entries = sorted(os.listdir(folder))
+    listed = cache("ls")
+    assert listed.returncode == 0 and len(entries) > 0 and f"{len(entries)} entries" in listed.stdout
+    assert all(name[:32] in listed.stdout for name in entries)
+    key = "0123456789abcdef" * 2
+    kept = ["notes.txt", key, f"{key}.bin.old", f"{key}.bin.{os.getpid()}.0.tmp", f"x{key[1:]}.bin"]
+    for name in kept + [f"{key}.bin.999999999.0.tmp"]:
+        with open(os.path.join(folder, name), "w", encoding="ascii"):
+            pass
+    os.mkdir(os.path.join(folder, key[::-1] + ".bin"))
+    assert f"removed {len(entries)} entries" in cache("clear").stdout
+    assert sorted(os.listdir(folder)) == sorted(kept + [key[::-1] + ".bin"])
+    assert "no kernels are kept" in cache("ls", CLATTN_CACHE_DIR="").stdout
+    for args in ([], ["fly"], ["ls", "clear"], ["--fly"]):
+        assert call("cache", *args).returncode == 2, args
+    r = cache("ls", CLATTN_CACHE_DIR=f("x.npy"))
+    assert r.returncode == 1 and "x.npy" in r.stderr
 
 
 def main():

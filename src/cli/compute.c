@@ -1,4 +1,4 @@
-#include "cli/forward.h"
+#include "cli/compute.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/clock.h"
-#include "cli/convert.h"
+#include "cli/transfer.h"
 
 /* What a run holds while it lasts. */
 typedef struct state {
@@ -14,58 +14,6 @@ typedef struct state {
     clattn_workspace workspace;
     double *host_ms, *device_ms; /* [repeat] */
 } state;
-
-static uint64_t elements(const forward *call) {
-    return (uint64_t)call->shape.batch * (uint64_t)call->shape.length * (uint64_t)call->size;
-}
-
-/* ---- storage types ---- */
-
-static uint16_t *narrow(const float *values, uint64_t count, clattn_type type) {
-    uint16_t *words = malloc(count > 0 ? (size_t)count * sizeof *words : 1);
-    for (uint64_t i = 0; words && i < count; ++i) {
-        words[i] = type == CLATTN_F16 ? f32_to_f16(values[i]) : f32_to_bf16(values[i]);
-    }
-    return words;
-}
-
-static void widen(const uint16_t *words, uint64_t count, clattn_type type, float *values) {
-    for (uint64_t i = 0; i < count; ++i) {
-        values[i] = type == CLATTN_F16 ? f16_to_f32(words[i]) : bf16_to_f32(words[i]);
-    }
-}
-
-static bool put_x(session *s, const forward *call, cl_mem *memory, failure *f) {
-    uint64_t count = elements(call), bytes = count * clattn_type_size(call->shape.type);
-    if (call->shape.type == CLATTN_F32) {
-        return session_buffer(s, "the input", bytes, call->x, memory, f);
-    }
-    uint16_t *words = narrow(call->x, count, call->shape.type);
-    bool done = words ? session_buffer(s, "the input", bytes, words, memory, f)
-                      : fail_with(f, "no memory for %" PRIu64 " bytes of input", bytes);
-    free(words);
-    return done;
-}
-
-static bool read_back(session *s, cl_mem memory, uint64_t bytes, void *to, failure *f) {
-    cl_int code =
-        bytes > 0 ? clEnqueueReadBuffer(s->queue, memory, CL_TRUE, 0, (size_t)bytes, to, 0, NULL, NULL) : CL_SUCCESS;
-    return code == CL_SUCCESS || fail_with(f, "the output could not be read: %s", clattn_status_string(code));
-}
-
-static bool get_y(session *s, const forward *call, cl_mem memory, failure *f) {
-    uint64_t count = elements(call), bytes = count * clattn_type_size(call->shape.type);
-    if (call->shape.type == CLATTN_F32) {
-        return read_back(s, memory, bytes, call->y, f);
-    }
-    uint16_t *words = malloc(bytes > 0 ? (size_t)bytes : 1);
-    bool done = words ? read_back(s, memory, bytes, words, f) : fail_with(f, "no memory for %" PRIu64 " bytes", bytes);
-    if (done) {
-        widen(words, count, call->shape.type, call->y);
-    }
-    free(words);
-    return done;
-}
 
 /* ---- buffers ---- */
 
@@ -80,7 +28,7 @@ static bool put_row(session *s, const char *what, clattn_type type, int64_t coun
     return true;
 }
 
-static bool put_rows(session *s, const forward *call, clattn_tensor *tensors, failure *f) {
+static bool put_rows(session *s, const computation *call, clattn_tensor *tensors, failure *f) {
     const clattn_links *links = call->links;
     if (call->shape.has_lengths &&
         !put_row(s, "the lengths", CLATTN_I32, call->shape.batch, call->lengths, &tensors[CLATTN_LAYER_LENGTHS], f)) {
@@ -92,26 +40,27 @@ static bool put_rows(session *s, const forward *call, clattn_tensor *tensors, fa
             put_row(s, "the links' keys", CLATTN_I32, links->count, links->keys, &tensors[CLATTN_LAYER_LINK_KEYS], f));
 }
 
-static bool make_tensors(session *s, const clattn_plan *plan, const forward *call, state *st, failure *f) {
+static bool make_tensors(session *s, const clattn_layer *layer, const clattn_plan *plan, const computation *call,
+                         state *st, failure *f) {
     const int64_t shape[] = {call->shape.batch, call->shape.length, call->size};
-    uint64_t bytes = elements(call) * clattn_type_size(call->shape.type);
+    clattn_type type = call->shape.type;
     uint64_t scratch = clattn_plan_workspace_size(plan);
-    cl_mem x = NULL, y = NULL;
-    bool done = put_x(s, call, &x, f) && session_buffer(s, "the output", bytes, NULL, &y, f);
-    st->tensors[CLATTN_LAYER_X] = clattn_tensor_make(x, call->shape.type, 3, shape);
-    st->tensors[CLATTN_LAYER_Y] = clattn_tensor_make(y, call->shape.type, 3, shape);
-    return done && put_rows(s, call, st->tensors, f) &&
+    return put_tensor(s, "the input", type, 3, shape, call->x, &st->tensors[CLATTN_LAYER_X], f) &&
+           put_tensor(s, "the output", type, 3, shape, NULL, &st->tensors[CLATTN_LAYER_Y], f) &&
+           put_rows(s, call, st->tensors, f) &&
+           (!call->shape.train || gradients_put(s, call->gradients, layer, plan, type, shape, st->tensors, f)) &&
            (scratch == 0 || session_buffer(s, "the workspace", scratch, NULL, &st->workspace.memory, f));
 }
 
-static bool begin(session *s, const clattn_plan *plan, const forward *call, state *st, failure *f) {
+static bool begin(session *s, const clattn_layer *layer, const clattn_plan *plan, const computation *call, state *st,
+                  failure *f) {
     memset(st, 0, sizeof *st);
     st->host_ms = calloc((size_t)call->repeat, sizeof *st->host_ms);
     st->device_ms = calloc((size_t)call->repeat, sizeof *st->device_ms);
     if (!st->host_ms || !st->device_ms) {
         return fail_with(f, "no memory for the times of %" PRId64 " runs", call->repeat);
     }
-    return make_tensors(s, plan, call, st, f);
+    return make_tensors(s, layer, plan, call, st, f);
 }
 
 static void end(state *st) {
@@ -139,14 +88,23 @@ static double device_time(cl_event before, cl_event after) {
     return ((double)to - (double)from) * 1e-6;
 }
 
-static bool run_once(session *s, const clattn_plan *plan, const forward *call, state *st, int64_t run, failure *f) {
+/* Queue a run. The queue is in order, so the event of the last pass is the event of all. */
+static clattn_status enqueue(session *s, const clattn_plan *plan, const computation *call, state *st, cl_event *event) {
+    bool train = call->shape.train;
+    clattn_status status =
+        clattn_enqueue(plan, s->queue, st->tensors, CLATTN_LAYER_SLOTS, &st->workspace, 0, NULL, train ? NULL : event);
+    return status == CLATTN_SUCCESS && train ? clattn_enqueue_backward(plan, s->queue, st->tensors, CLATTN_LAYER_SLOTS,
+                                                                       &st->workspace, 0, NULL, event)
+                                             : status;
+}
+
+static bool run_once(session *s, const clattn_plan *plan, const computation *call, state *st, int64_t run, failure *f) {
     cl_event before = NULL, after;
     if (call->profile && clEnqueueMarkerWithWaitList(s->queue, 0, NULL, &before) != CL_SUCCESS) {
         before = NULL;
     }
     double start = clock_ms();
-    clattn_status status =
-        clattn_enqueue(plan, s->queue, st->tensors, CLATTN_LAYER_SLOTS, &st->workspace, 0, NULL, &after);
+    clattn_status status = enqueue(s, plan, call, st, &after);
     bool done = status == CLATTN_SUCCESS || session_failed(s, "the layer was not run", status, f);
     if (done) {
         clRetainEvent(after);
@@ -176,13 +134,15 @@ static run_times summarise(double *ms, int64_t count) {
     return (run_times){ms[0], (ms[(count - 1) / 2] + ms[count / 2]) / 2};
 }
 
-bool forward_run(session *s, const clattn_plan *plan, const forward *call, forward_times *times, failure *f) {
+bool compute_run(session *s, const clattn_layer *layer, const clattn_plan *plan, const computation *call,
+                 compute_times *times, failure *f) {
     state st;
-    bool done = begin(s, plan, call, &st, f);
+    bool done = begin(s, layer, plan, call, &st, f);
     for (int64_t run = 0; run < call->repeat && done; ++run) {
         done = run_once(s, plan, call, &st, run, f);
     }
-    done = done && get_y(s, call, st.tensors[CLATTN_LAYER_Y].memory, f);
+    done = done && get_tensor(s, "the output", &st.tensors[CLATTN_LAYER_Y], call->y, f) &&
+           (!call->shape.train || gradients_get(s, call->gradients, st.tensors, f));
     if (done) {
         times->host = summarise(st.host_ms, call->repeat);
         times->device = summarise(st.device_ms, call->repeat);
