@@ -146,7 +146,8 @@ def header_problems(top, generated, compiler, language, standard, skip):
                        f"-I{top}/include", f"-I{generated}", str(source)]
             run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode:
-                yield f"{path.name}: {run.stderr.strip().splitlines()[0]}"
+                lines = run.stderr.strip().splitlines()
+                yield f"{path.name}: " + next((line for line in lines if "error" in line), lines[0])
 
 
 # ---- sizes ----
@@ -176,13 +177,20 @@ def long_functions(top):
 
 # ---- kernels ----
 
+def asks_for_defines(top, path):
+    """An #error in it, or in what it includes beside the headers that every kernel has."""
+    common = {"types.h", "port.h", "tile.h", "epilogue.h"}
+    return "#error" in path.read_text("utf-8") or any(
+        asks_for_defines(top, top / "cl/include" / name) for _, name in includes(path) if name not in common)
+
+
 def kernel_problems(top):
     for path in sources(top, ["cl"], {".cl"}):
         text, where = path.read_text("utf-8"), path.relative_to(top)
         head = re.match(r"(//.*\n)*", text).group(0)
         if head.count("\n") < 3 or not re.search(r"[Dd]efine|legal|\b[A-Z]+ *(=|>=|of) *\d", head):
             yield f"{where}: its head must say who owns which rows, the local memory and the defines"
-        if "#error" not in text:
+        if not asks_for_defines(top, path):
             yield f"{where}: no #error for a missing define"
         code = re.sub(r"//.*|/\*[\s\S]*?\*/|^\s*#.*", "", text, flags=re.M)
         sized = len(re.findall(r"reqd_work_group_size", code))

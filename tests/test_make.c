@@ -234,7 +234,9 @@ static const struct {
     {{.batch = 1, .length = 5, .type = (clattn_type)-1}, CLATTN_INVALID_TYPE, {"type is ?", "f32, f16 or bf16"}},
     {{.batch = 1, .length = 5, .grad_type = CLATTN_I64}, CLATTN_INVALID_TYPE, {"grad_type is i64", "bf16"}},
     {{.batch = 1, .length = 5, .links = 4}, CLATTN_UNSUPPORTED, {"links", "dense"}},
-    {{.batch = INT32_MAX, .length = INT32_MAX}, CLATTN_UNSUPPORTED, {NULL}}, /* 2^62 tokens of 24 floats wrap 64 bits */
+    {{.batch = INT32_MAX, .length = INT32_MAX},
+     CLATTN_UNSUPPORTED,
+     {"2147483647 x 2147483647", "allocates at most"}}, /* 2^62 tokens of 24 floats wrap 64 bits */
     {{.batch = 1, .length = INT32_MAX}, CLATTN_UNSUPPORTED, {"bytes", "allocates at most"}},
     {{.batch = 1 << 20, .length = 1 << 20}, CLATTN_UNSUPPORTED, {NULL}},
 };

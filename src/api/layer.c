@@ -188,6 +188,17 @@ static clattn_status check_type(const char *name, clattn_type type, clattn__erro
                         clattn_type_name(type));
 }
 
+/* No buffer of the device could hold a larger x; and below it no size in a plan overflows. */
+static clattn_status check_size(const clattn_layer *layer, const clattn_layer_shape *shape, clattn__error *error) {
+    const uint64_t row = (uint64_t)((const desc_head *)layer->desc)->model_size * clattn_type_size(shape->type);
+    const uint64_t most = layer->context->target.caps.max_alloc_bytes;
+    if ((uint64_t)shape->batch * (uint64_t)shape->length <= most / row)
+        return CLATTN_SUCCESS;
+    return clattn__fail(error, CLATTN_UNSUPPORTED,
+                        "x has %" PRId64 " x %" PRId64 " tokens of %" PRIu64 " bytes, the device allocates at most %" PRIu64,
+                        shape->batch, shape->length, row, most);
+}
+
 static clattn_status check_shape(const clattn_layer *layer, const clattn_layer_shape *shape, clattn__error *error) {
     clattn_status status = clattn__range_check("batch", shape->batch, 0, INT32_MAX, error);
     if (status == CLATTN_SUCCESS)
@@ -201,6 +212,8 @@ static clattn_status check_shape(const clattn_layer *layer, const clattn_layer_s
         status = check_type("type", shape->type, error);
     if (status == CLATTN_SUCCESS)
         status = check_type("grad_type", shape->grad_type, error);
+    if (status == CLATTN_SUCCESS)
+        status = check_size(layer, shape, error);
     return status;
 }
 

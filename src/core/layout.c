@@ -86,6 +86,19 @@ static clattn_status check_stride(const clattn_tensor *t, const clattn__layout_r
     return CLATTN_SUCCESS;
 }
 
+/* Broadcast and overlapping axes cost no memory, so their product must be bounded too: sizes in plans stay far below 64
+ * bits. */
+static clattn_status check_count(const clattn_tensor *t, const clattn__layout_rule *r, clattn__error *error) {
+    const int64_t most = INT64_C(1) << 47;
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->shape[i] > most / count)
+            return clattn__fail(error, CLATTN_UNSUPPORTED, "%s has more than %" PRId64 " elements", r->name, most);
+        count *= t->shape[i] > 0 ? t->shape[i] : 1;
+    }
+    return CLATTN_SUCCESS;
+}
+
 clattn_status clattn__layout_check(const clattn_tensor *t, const clattn__layout_rule *r, clattn__error *error) {
     clattn_status status = check_type(t, r, error);
     if (status != CLATTN_SUCCESS)
@@ -98,7 +111,7 @@ clattn_status clattn__layout_check(const clattn_tensor *t, const clattn__layout_
         if ((status = check_stride(t, r, i, error)) != CLATTN_SUCCESS)
             return status;
     }
-    return CLATTN_SUCCESS;
+    return check_count(t, r, error);
 }
 
 clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum, clattn__error *error) {
