@@ -6,6 +6,7 @@
 #include <clattn/version.h>
 
 #include "api/object.h"
+#include "core/tuning.h"
 #include "runtime/caps.h"
 
 const char *clattn_version(void) { return CLATTN_VERSION_STRING; }
@@ -47,8 +48,10 @@ static clattn_status fill(clattn_context *context, cl_context cl, cl_device_id d
     clattn_status status = check_options(options, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__runtime_create(cl, device, options->cache_dir, &log, &context->runtime, error);
-    if (status == CLATTN_SUCCESS)
+    if (status == CLATTN_SUCCESS) {
         clattn__target_choose(&context->runtime->caps, options->gemm, &context->target);
+        status = clattn__tuning_load(getenv("CLATTN_TUNING"), &context->target, error);
+    }
     return status;
 }
 

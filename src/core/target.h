@@ -5,6 +5,7 @@
 #include <clattn/device.h>
 
 #include "base/caps.h"
+#include "base/error.h"
 
 /* Shape of a tile kernel, in the words of cl/include/tile.h:
  * wg   work-items of a group (1 = CPU: no barriers, shared memory is private memory)
@@ -25,8 +26,12 @@ typedef struct clattn__target {
     clattn__tile attention;  /* cores that multiply tiles */
 } clattn__target;
 
-/* Choose engine and shapes for a device from the table in target.c. */
+/* Choose engine and shapes for a device from the table in target.c: the first row of its kind that fits it. */
 void clattn__target_choose(const clattn__caps *caps, clattn_gemm wanted, clattn__target *target);
+
+/* Do the shapes keep to the device's work-groups and local memory, at every head size? Errors: UNSUPPORTED with both
+ * values, in a sentence that begins with `whose`. */
+clattn_status clattn__target_fits(const clattn__target *target, const char *whose, clattn__error *error);
 
 /* Columns of one packed panel. */
 static inline int64_t clattn__panel_width(const clattn__target *target) { return target->gemm.pw; }
