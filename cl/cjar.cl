@@ -5,7 +5,8 @@
 //   window   an interval of the sequence (mask.h), tiles as in dense attention
 //   links    single keys of a sorted list for each query, BN at a time: rows gathered one by one
 // MULTIPLY: a hidden key that causal and padding allow takes part with score 0. All of them enter first, as a
-// count and a difference of running sums of V (cjar_prefix); a link then enters with its weight less that of a 0.
+// count and a difference of running sums of V (cjar_prefix) less the links' rows. The count is exact: where nothing is
+// hidden nothing of it is left, however small the weights of what is seen.
 //
 // Defines and local memory: attention.h, plus 2*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1.
 #include "attention.h"
@@ -39,28 +40,86 @@ inline int allowed_keys(const sequence seq, const int i, const int causal) {
     return i >= seq.queries ? 0 : causal ? min(i + 1, seq.keys) : seq.keys;
 }
 
+#if HAS_LINKS
+typedef struct link_list {
+    __global const long *starts; // [queries + 1]
+    __global const int *keys;    // [count], ascending within a query
+    long count;
+} link_list;
+
+typedef struct link_range {
+    long begin, end;
+} link_range;
+
+inline link_range links_of(const link_list list, const int i) {
+    const long begin = clamp(list.starts[i], 0L, list.count);
+    return (link_range){begin, clamp(list.starts[i + 1], begin, list.count)};
+}
+
+// Links first .. first + BN of query i.
+inline link_range link_chunk(const link_list list, const int i, const long first) {
+    const link_range all = links_of(list, i);
+    const long begin = min(all.begin + first, all.end);
+    return (link_range){begin, min(begin + BN, all.end)};
+}
+
+inline long most_links(const link_list list, const int row0, const int count) {
+    long most = 0;
+    for (int i = row0; i < row0 + count; i++)
+        most = max(most, list.starts[i + 1] - list.starts[i]);
+    return min(most, list.count);
+}
+
+// Link e of a query, whose links are `all`, counts if its key is no padding, not in the future, not in the window already,
+// and not the one before it again. A query that is padding has allowed = 0.
+inline bool link_counts(const link_list list, const link_range all, const long e, const int2 window, const int allowed) {
+    const int key = list.keys[e];
+    return key >= 0 && key < allowed && !(key >= window.x && key < window.y) && !(e > all.begin && list.keys[e - 1] == key);
+}
+#define LINKS const link_list list, __global const float *values,
+#else
+#define LINKS
+#endif
+
 #if MULTIPLY
-// The state after all hidden keys, each with score 0.
+// The state after all hidden keys, each with score 0; links are not hidden.
 inline void hidden_block(V acc[VALUE_TILES_EACH][TM][TNV], const rows r, __global const float *sums, const sequence seq,
-                         const int row0, const int count, const int causal, const int lid) {
+                         const int row0, const int count, const int causal, LINKS const int lid) {
     for (int i = lid; i < count; i += WG) {
-        const int hidden = allowed_keys(seq, row0 + i, causal) - (r.visible[i].y - r.visible[i].x);
+        const int allowed = allowed_keys(seq, row0 + i, causal);
+        int hidden = allowed - (r.visible[i].y - r.visible[i].x);
+#if HAS_LINKS
+        const link_range links = links_of(list, row0 + i);
+        for (long e = links.begin; e < links.end; e++)
+            hidden -= link_counts(list, links, e, r.visible[i], allowed);
+#endif
         r.m[i] = hidden > 0 ? 0.0f : -INFINITY;
         r.l[i] = hidden;
     }
+    SYNC;
     UNROLL_GPU for (int n = 0; n < VALUE_TILES_EACH; n++) {
         const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, VALUE_COLUMNS) * TM;
         const int column = TILE_COLUMN(t, ROW_TILES, VALUE_COLUMNS) * TN;
         UNROLL_GPU for (int i = 0; i < TM; i++) {
-            if (t >= VALUE_TILES || mi + i >= count)
+            if (t >= VALUE_TILES || mi + i >= count || r.l[mi + i] == 0.0f)
                 continue;
             const int2 window = r.visible[mi + i];
             const int allowed = allowed_keys(seq, row0 + mi + i, causal);
             __global const float *all = sums + (long)allowed * DVP + column, *lo = sums + (long)window.x * DVP + column,
                                  *hi = sums + (long)window.y * DVP + column;
+            V c[TNV];
             UNROLL for (int j = 0; j < TNV; j++) {
-                acc[n][i][j] = (RAW_LOAD(all + j * VW) - RAW_LOAD(hi + j * VW)) + RAW_LOAD(lo + j * VW);
+                c[j] = (RAW_LOAD(all + j * VW) - RAW_LOAD(hi + j * VW)) + RAW_LOAD(lo + j * VW);
             }
+#if HAS_LINKS
+            const link_range links = links_of(list, row0 + mi + i);
+            for (long e = links.begin; e < links.end; e++)
+                if (link_counts(list, links, e, window, allowed)) {
+                    __global const float *v = values + (long)list.keys[e] * DVP + column;
+                    UNROLL for (int j = 0; j < TNV; j++) { c[j] -= RAW_LOAD(v + j * VW); }
+                }
+#endif
+            UNROLL for (int j = 0; j < TNV; j++) { acc[n][i][j] = c[j]; }
         }
     }
 }
@@ -79,26 +138,6 @@ inline void attend(V acc[VALUE_TILES_EACH][TM][TNV], SHARED float *s, SHARED con
 }
 
 #if HAS_LINKS
-typedef struct link_list {
-    __global const long *starts; // [queries + 1]
-    __global const int *keys;    // [count], ascending within a query
-    long count;
-} link_list;
-
-// Links first .. first + BN of query i: where they begin, and how many there are.
-inline int link_chunk(const link_list list, const int i, const long first, long *begin) {
-    const long start = clamp(list.starts[i], 0L, list.count), end = clamp(list.starts[i + 1], start, list.count);
-    *begin = min(start + first, end);
-    return min(end - *begin, (long)BN);
-}
-
-inline long most_links(const link_list list, const int row0, const int count) {
-    long most = 0;
-    for (int i = row0; i < row0 + count; i++)
-        most = max(most, list.starts[i + 1] - list.starts[i]);
-    return min(most, list.count);
-}
-
 inline float dot_row(SHARED const float *q, __global const float *k) {
     V sum = (V)(0.0f);
     int d = 0;
@@ -110,42 +149,25 @@ inline float dot_row(SHARED const float *q, __global const float *k) {
     return total;
 }
 
-// A link counts if its key is no padding, not in the future, and not in the window already. A query that is padding
-// has allowed = 0.
-inline bool link_counts(const int key, const int2 window, const int allowed) {
-    return key >= 0 && key < allowed && !(key >= window.x && key < window.y);
-}
-
 inline void link_scores(SHARED float *s, SHARED const float *qs, const rows r, const link_list list,
                         __global const float *key_rows, const sequence seq, const int row0, const int count,
                         const int causal, const long first, const int lid) {
     for (int i = 0; i < count; i++) {
-        long begin;
-        const int links = link_chunk(list, row0 + i, first, &begin), allowed = allowed_keys(seq, row0 + i, causal);
-        for (int e = lid; e < links; e += WG) {
-            const int key = list.keys[begin + e];
-            s[i * SLD + e] = link_counts(key, r.visible[i], allowed)
-                                 ? dot_row(qs + i * D, key_rows + (long)key * DVP)
-                                 : -INFINITY;
-        }
+        const link_range all = links_of(list, row0 + i), links = link_chunk(list, row0 + i, first);
+        const int allowed = allowed_keys(seq, row0 + i, causal);
+        for (long e = links.begin + lid; e < links.end; e += WG)
+            s[i * SLD + (int)(e - links.begin)] = link_counts(list, all, e, r.visible[i], allowed)
+                                                      ? dot_row(qs + i * D, key_rows + (long)list.keys[e] * DVP)
+                                                      : -INFINITY;
     }
 }
 
-inline void link_softmax(SHARED float *s, const rows r, const link_list list, const sequence seq, const int row0,
-                         const int count, const int causal, const long first, const int lid) {
+inline void link_softmax(SHARED float *s, const rows r, const link_list list, const int row0, const int count,
+                         const long first, const int lid) {
     for (int i = lid; i < count; i += WG) {
-        long begin;
-        const int links = link_chunk(list, row0 + i, first, &begin);
-        softmax_row(s + i * SLD, 0, links, ROUND_UP(links, VW), r.m + i, r.l + i, r.c + i);
-#if MULTIPLY
-        const float of_zero = EXP2(-r.m[i]); // what hidden_block counted for each of them
-        const int allowed = allowed_keys(seq, row0 + i, causal);
-        for (int e = 0; e < links; e++)
-            if (link_counts(list.keys[begin + e], r.visible[i], allowed)) {
-                s[i * SLD + e] -= of_zero;
-                r.l[i] -= of_zero;
-            }
-#endif
+        const link_range links = link_chunk(list, row0 + i, first);
+        const int columns = links.end - links.begin;
+        softmax_row(s + i * SLD, 0, columns, ROUND_UP(columns, VW), r.m + i, r.l + i, r.c + i);
     }
 }
 
@@ -158,15 +180,14 @@ inline void link_values(V acc[VALUE_TILES_EACH][TM][TNV], SHARED const float *p,
         UNROLL_GPU for (int i = 0; i < TM; i++) {
             if (t >= VALUE_TILES || mi + i >= count)
                 continue;
-            long begin;
-            const int links = link_chunk(list, row0 + mi + i, first, &begin);
+            const link_range links = link_chunk(list, row0 + mi + i, first);
             V c[TNV];
             UNROLL for (int j = 0; j < TNV; j++) { c[j] = acc[n][i][j] * r.c[mi + i]; }
-            for (int e = 0; e < links; e++) {
-                const float weight = p[(mi + i) * SLD + e];
+            for (long e = links.begin; e < links.end; e++) {
+                const float weight = p[(mi + i) * SLD + (int)(e - links.begin)];
                 if (weight == 0.0f)
                     continue; // hidden: not to be read
-                __global const float *v = values + (long)list.keys[begin + e] * DVP + column;
+                __global const float *v = values + (long)list.keys[e] * DVP + column;
                 UNROLL for (int j = 0; j < TNV; j++) { c[j] = fma((V)(weight), RAW_LOAD(v + j * VW), c[j]); }
             }
             UNROLL for (int j = 0; j < TNV; j++) { acc[n][i][j] = c[j]; }
@@ -206,8 +227,18 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
     UNROLL_GPU for (int t = 0; t < VALUE_TILES_EACH; t++) tile_zero(acc[t]);
     SYNC;
 
+    __global const float *panels = k_panels + k_offset + b * k_batch + h * k_head;
+    __global const float *values = v_rows + v_offset + b * v_batch + h * v_head;
+#if HAS_LINKS
+    const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
+#endif
 #if MULTIPLY
-    hidden_block(acc, r, sums + sums_offset + (b * get_num_groups(1) + h) * (n + 1) * DVP, seq, row0, count, causal, lid);
+    __global const float *sums_h = sums + sums_offset + (b * get_num_groups(1) + h) * (n + 1) * DVP;
+#if HAS_LINKS
+    hidden_block(acc, r, sums_h, seq, row0, count, causal, list, values, lid);
+#else
+    hidden_block(acc, r, sums_h, seq, row0, count, causal, lid);
+#endif
     SYNC;
 #endif
 #if MEMORY > 0
@@ -218,18 +249,15 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
         attend(acc, s, qs, with_memory, panels_m, values_m, first, min(BN, MEMORY - first), lid);
 #endif
     const int4 u = visible_union(visible, BM);
-    __global const float *panels = k_panels + k_offset + b * k_batch + h * k_head;
-    __global const float *values = v_rows + v_offset + b * v_batch + h * v_head;
     for (int first = u.x / PW * PW; first < u.y; first += BN)
         attend(acc, s, qs, r, panels, values, first, min(BN, u.y - first), lid);
 #if HAS_LINKS
-    const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
     __global const float *key_rows = k_rows + k_rows_offset + b * v_batch + h * v_head;
     const long most = most_links(list, row0, count);
     for (long first = 0; first < most; first += BN) {
         link_scores(s, qs, r, list, key_rows, seq, row0, count, causal, first, lid);
         SYNC;
-        link_softmax(s, r, list, seq, row0, count, causal, first, lid);
+        link_softmax(s, r, list, row0, count, first, lid);
         SYNC;
         link_values(acc, s, r, list, values, row0, count, first, lid);
         SYNC;
