@@ -274,6 +274,20 @@ START_TEST(plans_need_their_arguments) {
 }
 END_TEST
 
+/* Broadcast inputs and an output that overlaps itself cost no memory, but their sizes must not overflow. */
+START_TEST(cores_of_any_size) {
+    const int64_t extents[] = {INT64_MAX / 16, INT64_C(1) << 40, INT64_C(1) << 20};
+    const int64_t e = extents[_i];
+    clattn_dense_problem p = {0};
+    clattn_plan *plan = JUNK;
+    clattn_tensor *const all[] = {&p.q, &p.k, &p.v, &p.o};
+    for (int t = 0; t < 4; t++)
+        *all[t] = (clattn_tensor){.rank = 4, .shape = {e, e, e, 8}, .stride = {t == 3, t == 3, t == 3, 1}};
+    assert_refused(clattn_dense_plan(device()->context, &p, &plan), CLATTN_UNSUPPORTED, "q has more than");
+    ck_assert_ptr_null(plan);
+}
+END_TEST
+
 /* ---- weights ---- */
 
 enum { WEIGHTS = 4 };
@@ -394,6 +408,7 @@ int main(void) {
     tcase_add_loop_test(make, every_family_checks_alike, 0, 5);
     tcase_add_loop_test(make, shapes_are_checked, 0, SHAPES);
     tcase_add_test(make, plans_need_their_arguments);
+    tcase_add_loop_test(make, cores_of_any_size, 0, 3);
     tcase_add_loop_test(make, weights_are_checked, 0, SPOILT);
     tcase_add_test(make, loading_needs_its_arguments);
     suite_add_tcase(suite, make);
