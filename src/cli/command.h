@@ -8,6 +8,7 @@
 enum { EXIT_DONE = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
 
 /* argv[0] is the command's own name. Each answers an exit status. */
+int command_bench(int argc, char **argv);
 int command_devices(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_links(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct command {
 } commands[] = {
     {"devices", command_devices, "list the OpenCL devices"},
     {"run", command_run, "run one layer on arrays in files"},
+    {"bench", command_bench, "time a layer or a core, once its output is checked"},
     {"links", command_links, "draw random links into a file"},
     {"cache", command_cache, "list or remove compiled kernels that are kept"},
 };
