@@ -62,6 +62,17 @@ START_TEST(key_changes_with_each_ingredient) {
 }
 END_TEST
 
+/* PoCL's binaries depend on it; others do not. */
+START_TEST(key_knows_how_pocl_launches) {
+    clattn__caps any = {.name = "n"}, late = {.name = "n", .quirks = CLATTN__QUIRK_LATE_BINARY};
+    unsetenv("POCL_WORK_GROUP_SPECIALIZATION");
+    clattn__hash any_before = clattn__program_key(&any, "1", "", ""), before = clattn__program_key(&late, "1", "", "");
+    setenv("POCL_WORK_GROUP_SPECIALIZATION", "0", 1);
+    ck_assert_str_eq(any_before.hex, clattn__program_key(&any, "1", "", "").hex);
+    ck_assert_str_ne(before.hex, clattn__program_key(&late, "1", "", "").hex);
+}
+END_TEST
+
 START_TEST(source_header_and_define_make_new_programs) {
     rig r = rig_open();
     clattn__runtime *runtime = rig_runtime(&r);
@@ -324,6 +335,7 @@ int main(void) {
     Suite *suite = suite_create("cache");
     TCase *keys = group(suite, "keys"), *entries = group(suite, "entries");
     tcase_add_test(keys, key_changes_with_each_ingredient);
+    tcase_add_test(keys, key_knows_how_pocl_launches);
     tcase_add_test(keys, source_header_and_define_make_new_programs);
     tcase_add_test(keys, folder_follows_option_then_environment);
     tcase_add_test(entries, unwritable_folder_is_one_warning);

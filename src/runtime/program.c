@@ -43,6 +43,12 @@ char *clattn__program_options(uint32_t quirks, const clattn__define *defines, in
     return text.data;
 }
 
+/* PoCL's binaries hold what its launches used, which this variable decides: see program.h. */
+static const char *launch_mode(uint32_t quirks) {
+    const char *mode = getenv("POCL_WORK_GROUP_SPECIALIZATION");
+    return mode && (quirks & CLATTN__QUIRK_LATE_BINARY) ? mode : "";
+}
+
 static clattn__part part(const char *text) { return (clattn__part){text, strlen(text)}; }
 
 clattn__hash clattn__program_key(const clattn__caps *caps, const char *version, const char *source,
@@ -57,6 +63,7 @@ clattn__hash clattn__program_key(const clattn__caps *caps, const char *version, 
         part(caps->platform),
         part(caps->platform_version),
         part(version),
+        part(launch_mode(caps->quirks)),
     };
     return clattn__hash_parts(parts, sizeof parts / sizeof *parts);
 }

@@ -7,7 +7,10 @@
  * An entry of the disk cache is written right after the compiler, except under the quirk LATE_BINARY: PoCL
  * compiles a kernel for its work-group size only when it first runs, and its binary is fixed for good by the
  * first question for it. Asked right after the build it lacks that code, and each later process would
- * compile again (0.4 s a kernel). So there the question waits for the runtime's last release. */
+ * compile again (0.4 s a kernel). So there the question waits for the runtime's last release. PoCL then compiles the
+ * kernel once more, for any work-group size. A program saves one of the two, a fifth of a cold start, by setting
+ * POCL_WORK_GROUP_SPECIALIZATION=0 in its environment before it calls OpenCL, as the command line does; what that
+ * says is part of the key there. */
 #ifndef CLATTN_RUNTIME_PROGRAM_H
 #define CLATTN_RUNTIME_PROGRAM_H
 
@@ -52,7 +55,7 @@ clattn_status clattn__kernel_fits(const clattn__kernel *kernel, const size_t loc
  * gives up NaN or Inf. malloc'ed, NULL when out of memory. */
 char *clattn__program_options(uint32_t quirks, const clattn__define *defines, int count);
 
-/* version is CLATTN_VERSION_STRING. */
+/* version is CLATTN_VERSION_STRING. Reads the environment under LATE_BINARY. */
 clattn__hash clattn__program_key(const clattn__caps *caps, const char *version, const char *source,
                                  const char *options);
 
