@@ -194,7 +194,7 @@ END_TEST
 
 /* ---- what broke elsewhere ---- */
 
-/* o and lse of one case, with the sum of keys' part that `change` altered. Rows of `sane` queries are compared. */
+/* o and lse of the first `sane` queries. */
 static void check_rows(const dense_case *c, const dense_data *data, int sane) {
     double *o, *lse;
     dense_run(device(), c, data, &o, &lse);
@@ -269,24 +269,29 @@ START_TEST(nothing_to_do_is_done) {
 }
 END_TEST
 
+static TCase *add(Suite *suite, const char *name) {
+    TCase *tests = tcase_create(name);
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, NULL, aligned_again);
+    suite_add_tcase(suite, tests);
+    return tests;
+}
+
 int main(void) {
     Suite *suite = suite_create("dense");
-    TCase *cases = tcase_create("cases");
-    tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, NULL, aligned_again);
-    tcase_add_loop_test(cases, shapes_agree, 0, sizeof(shapes) / sizeof(*shapes));
-    tcase_add_loop_test(cases, head_sizes_agree, 0, sizeof(head_sizes) / sizeof(*head_sizes));
-    tcase_add_loop_test(cases, masks_agree, 0, sizeof(masks) / sizeof(*masks));
-    tcase_add_loop_test(cases, window_bounds_are_inclusive, 0, 16);
-    tcase_add_test(cases, window_of_length_is_causal);
-    tcase_add_loop_test(cases, thousandfold_logits_stay_exact, 0, 3);
-    tcase_add_loop_test(cases, storage_types_agree, 0, 8);
-    tcase_add_loop_test(cases, off_alignment_agrees, 0, 8);
-    tcase_add_test(cases, scale_is_taken);
-    tcase_add_loop_test(cases, nan_in_the_causal_triangle_stays_there, 0, 2);
-    tcase_add_loop_test(cases, nan_behind_a_bias_stays_there, 0, 2);
-    tcase_add_loop_test(cases, fully_masked_row_gives_zero, 0, 2);
-    tcase_add_loop_test(cases, nothing_to_do_is_done, 0, 8);
-    suite_add_tcase(suite, cases);
+    TCase *values = add(suite, "values"), *seen = add(suite, "masks"), *numbers = add(suite, "numbers");
+    tcase_add_loop_test(values, shapes_agree, 0, sizeof(shapes) / sizeof(*shapes));
+    tcase_add_loop_test(values, head_sizes_agree, 0, sizeof(head_sizes) / sizeof(*head_sizes));
+    tcase_add_loop_test(values, nothing_to_do_is_done, 0, 8);
+    tcase_add_loop_test(seen, masks_agree, 0, sizeof(masks) / sizeof(*masks));
+    tcase_add_loop_test(seen, window_bounds_are_inclusive, 0, 16);
+    tcase_add_test(seen, window_of_length_is_causal);
+    tcase_add_loop_test(seen, nan_in_the_causal_triangle_stays_there, 0, 2);
+    tcase_add_loop_test(seen, nan_behind_a_bias_stays_there, 0, 2);
+    tcase_add_loop_test(seen, fully_masked_row_gives_zero, 0, 2);
+    tcase_add_loop_test(numbers, thousandfold_logits_stay_exact, 0, 3);
+    tcase_add_loop_test(numbers, storage_types_agree, 0, 8);
+    tcase_add_loop_test(numbers, off_alignment_agrees, 0, 8);
+    tcase_add_test(numbers, scale_is_taken);
     return run_device_suite(suite);
 }
