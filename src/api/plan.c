@@ -5,19 +5,23 @@
 #include "api/object.h"
 #include "base/text.h"
 
+/* All kernels at once: those of one file under the same defines become one program. */
 static clattn_status compile(clattn_context *context, clattn__pass *pass, clattn__error *error) {
+    clattn__want wants[CLATTN__MAX_STAGES];
+    int stages[CLATTN__MAX_STAGES], count = 0;
     for (int i = 0; i < pass->pure.stage_count; i++) {
         const clattn__stage *stage = &pass->pure.stages[i];
         if (stage->engine != CLATTN__ENGINE_KERNEL)
             continue;
-        clattn_status status = clattn__kernel_get(context->runtime, stage->file, stage->kernel, stage->defines,
-                                                  stage->define_count, &pass->kernels[i], error);
-        if (status == CLATTN_SUCCESS)
-            status = clattn__kernel_fits(pass->kernels[i], stage->local, error);
-        if (status != CLATTN_SUCCESS)
-            return status;
+        wants[count] = (clattn__want){stage->file, stage->kernel, stage->defines, stage->define_count, NULL};
+        stages[count++] = i;
     }
-    return CLATTN_SUCCESS;
+    clattn_status status = clattn__kernels_get(context->runtime, wants, count, error);
+    for (int i = 0; i < count && status == CLATTN_SUCCESS; i++) {
+        pass->kernels[stages[i]] = wants[i].out;
+        status = clattn__kernel_fits(wants[i].out, pass->pure.stages[stages[i]].local, error);
+    }
+    return status;
 }
 
 static void dump(const clattn_context *context, const clattn__plan *pure) {

@@ -1,8 +1,20 @@
-/* From a program's texts to a cl_program, and back to a binary. Used by program.c alone. */
+/* Programs, shared by the files that find them (kernels.c), list them (program.c) and build them (build.c). */
 #ifndef CLATTN_RUNTIME_BUILD_H
 #define CLATTN_RUNTIME_BUILD_H
 
 #include "runtime/program.h"
+
+/* A program of the family that holds a kernel of this name; NULL: none. */
+clattn__program *clattn__program_find(clattn__runtime *runtime, const clattn__hash *family, const char *name);
+
+/* The program of this source, found or added; takes source and options over. names as in clattn__program. NULL when out
+ * of memory. */
+clattn__program *clattn__program_add(clattn__runtime *runtime, const clattn__hash *family, const char *file,
+                                     const char *names, char *source, char *options);
+
+/* A kernel of a program, which is built first where it is not yet. */
+clattn_status clattn__program_kernel(clattn__runtime *runtime, clattn__program *program, const char *name,
+                                     clattn__kernel **out, clattn__error *error);
 
 /* Fill program->cl from the disk cache, else by the compiler; the caller holds program->lock.
  * kernel is for the error's sentence only.

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "runtime/build.h"
 #include "runtime/caps.h"
-#include "runtime/source.h"
 
 /* ---- options and key ---- */
 
@@ -93,6 +92,7 @@ static void free_program(clattn__program *program) {
     if (program->cl)
         clReleaseProgram(program->cl);
     pthread_mutex_destroy(&program->lock);
+    free(program->names);
     free(program->label);
     free(program->file);
     free(program->source);
@@ -101,7 +101,8 @@ static void free_program(clattn__program *program) {
 }
 
 /* Takes source and options over, also on failure (NULL). */
-static clattn__program *make_program(const clattn__hash *key, const char *file, char *source, char *options) {
+static clattn__program *make_program(const clattn__hash *key, const clattn__hash *family, const char *file,
+                                     const char *names, char *source, char *options) {
     clattn__program *program = calloc(1, sizeof *program);
     if (!program || pthread_mutex_init(&program->lock, NULL)) {
         free(program);
@@ -110,19 +111,21 @@ static clattn__program *make_program(const clattn__hash *key, const char *file, 
         return NULL;
     }
     program->key = *key;
+    program->family = *family;
     program->source = source;
     program->options = options;
     program->file = strdup(file);
+    program->names = strdup(names);
     program->label = make_label(file, key);
-    if (!program->file || !program->label) {
+    if (!program->file || !program->names || !program->label) {
         free_program(program);
         return NULL;
     }
     return program;
 }
 
-/* Find or add; takes source and options over. NULL when out of memory. */
-static clattn__program *find_program(clattn__runtime *runtime, const char *file, char *source, char *options) {
+clattn__program *clattn__program_add(clattn__runtime *runtime, const clattn__hash *family, const char *file,
+                                     const char *names, char *source, char *options) {
     clattn__hash key = clattn__program_key(&runtime->caps, CLATTN_VERSION_STRING, source, options);
     pthread_mutex_lock(&runtime->lock);
     clattn__program *program = runtime->programs;
@@ -131,10 +134,28 @@ static clattn__program *find_program(clattn__runtime *runtime, const char *file,
     if (program) {
         free(source);
         free(options);
-    } else if ((program = make_program(&key, file, source, options))) {
+    } else if ((program = make_program(&key, family, file, names, source, options))) {
         program->next = runtime->programs;
         runtime->programs = program;
     }
+    pthread_mutex_unlock(&runtime->lock);
+    return program;
+}
+
+/* names holds name between blanks. */
+static bool holds(const char *names, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = names; (at = strstr(at, name)); at += length)
+        if (at[-1] == ' ' && at[length] == ' ')
+            return true;
+    return false;
+}
+
+clattn__program *clattn__program_find(clattn__runtime *runtime, const clattn__hash *family, const char *name) {
+    pthread_mutex_lock(&runtime->lock);
+    clattn__program *program = runtime->programs;
+    while (program && !(!memcmp(program->family.hex, family->hex, sizeof family->hex) && holds(program->names, name)))
+        program = program->next;
     pthread_mutex_unlock(&runtime->lock);
     return program;
 }
@@ -195,22 +216,10 @@ static clattn_status find_kernel(clattn__runtime *runtime, clattn__program *prog
     return make_kernel(runtime, program, name, out, error);
 }
 
-clattn_status clattn__kernel_get(clattn__runtime *runtime, const char *file, const char *kernel,
-                                 const clattn__define *defines, int count, clattn__kernel **out, clattn__error *error) {
-    char *source;
-    *out = NULL;
-    clattn_status status = clattn__source_expand(file, &source, error);
-    if (status)
-        return status;
-    clattn__source_keep(source, kernel);
-    char *options = clattn__program_options(runtime->caps.quirks, defines, count);
-    clattn__program *program = options ? find_program(runtime, file, source, options) : NULL;
-    if (!options)
-        free(source);
-    if (!program)
-        return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "out of host memory");
+clattn_status clattn__program_kernel(clattn__runtime *runtime, clattn__program *program, const char *name,
+                                     clattn__kernel **out, clattn__error *error) {
     pthread_mutex_lock(&program->lock);
-    status = find_kernel(runtime, program, kernel, out, error);
+    clattn_status status = find_kernel(runtime, program, name, out, error);
     pthread_mutex_unlock(&program->lock);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Compiled programs and their kernels: memory, then disk, then the compiler.
  *
- * A program is one kernel: what else its file holds is taken out (clattn__source_keep).
+ * A program is the kernels of one file that a plan wants under the same defines; what else the file holds is taken out
+ * (clattn__source_keep). PoCL takes a quarter of a second for each program, and stores every kernel of it.
  * A program's key is a hash of everything that shapes its binary. One thread compiles a key while others that
  * want the same one wait; other keys go on.
  *
@@ -32,6 +33,8 @@ typedef struct clattn__kernel {
 typedef struct clattn__program {
     struct clattn__program *next;
     clattn__hash key;
+    clattn__hash family; /* of the whole file, where key is of what was kept */
+    char *names; /* of the kernels kept: " gemm_pack gemm_linear " */
     char *label; /* "dense-1a2b3c4d": names log lines and dumps */
     char *file;  /* "dense" */
     char *source;
@@ -42,9 +45,22 @@ typedef struct clattn__program {
     clattn__kernel *kernels;
 } clattn__program;
 
-/* The kernel of cl/<file>.cl under these defines (in any order), valid until the runtime's last release.
+/* A kernel that is wanted: of cl/<file>.cl, under these defines (in any order). out: found or compiled, valid until
+ * the runtime's last release. */
+typedef struct clattn__want {
+    const char *file;
+    const char *name;
+    const clattn__define *defines;
+    int define_count;
+    clattn__kernel *out; /* NULL beforehand */
+} clattn__want;
+
+/* Find the kernels. Those that no program of the runtime holds yet are compiled, each file and set of defines once.
  * Errors: BUILD_FAILED (file, kernel, options, start of the build log; the whole log goes to the log
  * callback), IO_FAILED (no such file), OUT_OF_HOST_MEMORY, OpenCL's codes (CL_INVALID_KERNEL_NAME). */
+clattn_status clattn__kernels_get(clattn__runtime *runtime, clattn__want *wants, int count, clattn__error *error);
+
+/* The same for one kernel. */
 clattn_status clattn__kernel_get(clattn__runtime *runtime, const char *file, const char *kernel,
                                  const clattn__define *defines, int count, clattn__kernel **out, clattn__error *error);
 

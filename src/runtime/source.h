@@ -18,9 +18,9 @@ extern const clattn__source clattn__sources[];
  * *text is malloc'ed. Errors: IO_FAILED with the path that is missing, OUT_OF_HOST_MEMORY. */
 clattn_status clattn__source_expand(const char *file, char **text, clattn__error *error);
 
-/* Empty the lines of every kernel but one, in place. A kernel's first line begins with __kernel or with its
+/* Empty the lines of every kernel but those named, between blanks, in place. A kernel's first line begins with __kernel or with its
  * __attribute__, and its last with a closing brace; one that is written otherwise stays.
- * Where no kernel has this name, all stay. */
-void clattn__source_keep(char *text, const char *kernel);
+ * Where one of the names is no kernel's, all stay. */
+void clattn__source_keep(char *text, const char *names);
 
 #endif
