@@ -71,6 +71,13 @@ clattn_status clattn__pass_run(const clattn_context *context, const clattn__pass
                                size_t count, const cl_mem *resident, const clattn_workspace *workspace,
                                cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error);
 
+/* What every queueing call checks; kind: the status of a buffer that is too small. */
+clattn_status clattn__check_queue(const clattn_context *context, cl_command_queue queue, clattn__error *error);
+clattn_status clattn__check_waits(const clattn_context *context, cl_uint count, const cl_event *list,
+                                  clattn__error *error);
+clattn_status clattn__check_memory(const clattn_context *context, const char *name, cl_mem memory, uint64_t bytes,
+                                   clattn_status kind, clattn__error *error);
+
 /* The entry points behind clattn_<variant>_plan and clattn_<variant>_layer. */
 clattn_status clattn__core_plan(clattn_context *context, const clattn__variant *variant, const void *problem,
                                 clattn_plan **plan);

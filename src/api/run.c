@@ -9,7 +9,7 @@
 
 /* ---- checks ---- */
 
-static clattn_status check_memory(const clattn_context *context, const char *name, cl_mem memory, uint64_t bytes,
+clattn_status clattn__check_memory(const clattn_context *context, const char *name, cl_mem memory, uint64_t bytes,
                                   clattn_status kind, clattn__error *error) {
     cl_context owner = NULL;
     size_t size = 0;
@@ -47,7 +47,7 @@ static clattn_status check_tensor(const clattn_context *context, const clattn__b
     if (tensor->offset > UINT64_MAX / 8 / element || extent > UINT64_MAX / 8 / element)
         return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s: offset %" PRIu64 " plus extent %" PRIu64 " overflows",
                             binding->name, tensor->offset, extent);
-    return check_memory(context, binding->name, tensor->memory, (tensor->offset + extent) * element, CLATTN_INVALID_BUFFER,
+    return clattn__check_memory(context, binding->name, tensor->memory, (tensor->offset + extent) * element, CLATTN_INVALID_BUFFER,
                         error);
 }
 
@@ -78,11 +78,11 @@ static clattn_status check_workspace(const clattn_context *context, uint64_t byt
         return clattn__fail(error, CLATTN_INVALID_WORKSPACE,
                             "workspace offset is %" PRIu64 ", but must be a multiple of %d", workspace->offset,
                             CLATTN_WORKSPACE_ALIGNMENT);
-    return check_memory(context, "workspace", workspace->memory, workspace->offset + bytes, CLATTN_INVALID_WORKSPACE, error);
+    return clattn__check_memory(context, "workspace", workspace->memory, workspace->offset + bytes, CLATTN_INVALID_WORKSPACE, error);
 }
 
 /* Not every driver looks: PoCL takes NULL, and events of another context, in silence. */
-static clattn_status check_waits(const clattn_context *context, cl_uint count, const cl_event *list,
+clattn_status clattn__check_waits(const clattn_context *context, cl_uint count, const cl_event *list,
                                  clattn__error *error) {
     if ((count > 0) != (list != NULL))
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "wait_count is %u, but wait_list is %s", count,
@@ -100,7 +100,7 @@ static clattn_status check_waits(const clattn_context *context, cl_uint count, c
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check_queue(const clattn_context *context, cl_command_queue queue, clattn__error *error) {
+clattn_status clattn__check_queue(const clattn_context *context, cl_command_queue queue, clattn__error *error) {
     cl_context owner = NULL;
     cl_device_id device = NULL;
     if (!queue)
@@ -219,9 +219,9 @@ clattn_status clattn__pass_run(const clattn_context *context, const clattn__pass
                                const clattn_tensor *tensors, size_t count, const cl_mem *resident,
                                const clattn_workspace *workspace, cl_uint wait_count, const cl_event *wait_list,
                                cl_event *event, clattn__error *error) {
-    clattn_status status = check_queue(context, queue, error);
+    clattn_status status = clattn__check_queue(context, queue, error);
     if (status == CLATTN_SUCCESS)
-        status = check_waits(context, wait_count, wait_list, error);
+        status = clattn__check_waits(context, wait_count, wait_list, error);
     if (status == CLATTN_SUCCESS)
         status = check_tensors(context, &pass->pure, tensors, count, error);
     if (status == CLATTN_SUCCESS)
