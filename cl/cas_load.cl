@@ -2,6 +2,7 @@
 //
 // cas_fold   group (column): one head's filter at one tap = scale * the sum of conv_k over the head's channels.
 // cas_taps   group (0): a depthwise 3x3 convolution, with the batch norm behind it folded in, channels innermost.
+// cas_norm   group (0): the same, unfolded, and what the norm makes of it, for its gradients.
 // cas_copy   group (block): `block` floats as they are.
 //
 // Defines: WG. No shared memory.
@@ -43,6 +44,22 @@ cas_taps(__global const float *w, const long w_at, __global const float *bias, c
         for (long tap = 0; tap < 9; tap++)
             out[out_at + tap * d + ch] = a * w[w_at + ch * 9 + tap];
         out[out_at + 9 * d + ch] = shift;
+    }
+}
+
+// -> out [9][d] taps, then [d] each: bias less mean, 1 / deviation, gamma / deviation.
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+cas_norm(__global const float *w, const long w_at, __global const float *bias, const long bias_at,
+         __global const float *gamma, const long gamma_at, __global const float *mean, const long mean_at,
+         __global const float *variance, const long variance_at, __global float *out, const long out_at,
+         const long d) {
+    for (long ch = get_local_id(0); ch < d; ch += WG) {
+        const float share = 1.0f / sqrt(variance[variance_at + ch] + 1e-5f);
+        for (long tap = 0; tap < 9; tap++)
+            out[out_at + tap * d + ch] = w[w_at + ch * 9 + tap];
+        out[out_at + 9 * d + ch] = bias[bias_at + ch] - mean[mean_at + ch];
+        out[out_at + 10 * d + ch] = share;
+        out[out_at + 11 * d + ch] = gamma[gamma_at + ch] * share;
     }
 }
 

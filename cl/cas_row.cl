@@ -1,7 +1,7 @@
 // From the parts of a softmax to one row a sequence.
 //
-// cas_merge   group (chunk, h, b): joins the parts of one head by log-sum-exp into row [D], scaled to a mean. A
-//             sequence without tokens gives zeros. Shared memory: MAX_PARTS floats.
+// cas_merge   group (chunk, h, b): joins the parts of one head by log-sum-exp into row [D], scaled to a mean, and
+//             leaves the state they join to. A sequence without tokens gives zeros. Shared memory: MAX_PARTS floats.
 // cas_rows    group (block, section, 0): y[b, r] = act(sum_c w[r, c] in[b, r / row_head, c] + bias[r]) for row_block
 //             output rows r and every b. Where `lengths` says that a sequence is empty, its row is 0.
 //             Shared memory: WG floats.
@@ -13,10 +13,10 @@
 #error "D, MAX_PARTS: see cas_row.cl"
 #endif
 
-// sums [B, H, parts, D], peaks [B, H, parts, 2], parts <= MAX_PARTS -> mean [B, H, D].
+// sums [B, H, parts, D], peaks [B, H, parts, 2], parts <= MAX_PARTS -> mean [B, H, D], states [B, H, 2] or NULL.
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 cas_merge(__global const float *sums, const long sums_at, __global const float *peaks, const long peaks_at,
-          __global float *mean, const long mean_at, const int parts) {
+          __global float *mean, const long mean_at, __global float *states, const long states_at, const int parts) {
     SHARED float weight[MAX_PARTS];
     const int lid = get_local_id(0);
     const long row = get_group_id(2) * get_num_groups(1) + get_group_id(1);
@@ -29,6 +29,10 @@ cas_merge(__global const float *sums, const long sums_at, __global const float *
         top = fmax(top, peaks[part * 2]);
     for (int part = 0; part < parts; part++)
         total += peaks[part * 2 + 1] > 0.0f ? peaks[part * 2 + 1] * exp(peaks[part * 2] - top) : 0.0f;
+    if (states && lid == 0 && get_group_id(0) == 0) {
+        states[states_at + row * 2] = top;
+        states[states_at + row * 2 + 1] = total;
+    }
     for (int part = lid; part < parts; part += WG)
         weight[part] = peaks[part * 2 + 1] > 0.0f ? exp(peaks[part * 2] - top) / total : 0.0f;
     SYNC;

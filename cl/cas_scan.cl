@@ -85,25 +85,31 @@ cas_carry(__global float *sums, const long sums_at, __global const float *peaks,
     }
 }
 
-// fade, p, share: what token j does to the sums before it, its own weight, and 1 / (sum of weights).
+// fade, p, share: what token j does to the sums before it, its own weight, and 1 / (sum of weights). steps, unless
+// NULL: o_j = step.x v_j + step.y o_{j-1}.
 inline void walk(SHARED float *fade, SHARED float *p, SHARED float *share, __global const float *scores,
-                 const int count, float top, float total) {
+                 const int count, float top, float total, __global float *steps) {
     for (int j = 0; j < count; j++) {
         const float now = fmax(top, scores[j]);
         fade[j] = exp(top - now);
         p[j] = exp(scores[j] - now);
-        total = total * fade[j] + p[j];
+        const float before = total * fade[j];
+        total = before + p[j];
         share[j] = 1.0f / total;
+        if (steps) {
+            steps[2 * j] = p[j] * share[j];
+            steps[2 * j + 1] = before * share[j];
+        }
         top = now;
     }
 }
 
-// sums and starts as cas_carry leaves them, for parts of BT tokens.
+// sums and starts as cas_carry leaves them, for parts of BT tokens; steps [B, H, n, 2] or NULL.
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 cas_scan(__global const float *scores, const long scores_at, __global const STORAGE(TYPE_V) * v, const long v_at,
          __global const int *lengths, const long lengths_at, __global const float *sums, const long sums_at,
          __global const float *starts, const long starts_at, __global STORAGE(TYPE_O) * o, const long o_at,
-         const long n, const long v_batch_stride, const long v_head_stride, const long v_row_stride,
+         __global float *steps, const long steps_at, const long n, const long v_batch_stride, const long v_head_stride, const long v_row_stride,
          const long o_batch_stride, const long o_head_stride, const long o_row_stride) {
     SHARED float fade[BT], p[BT], share[BT];
     const int lid = get_local_id(0);
@@ -115,7 +121,7 @@ cas_scan(__global const float *scores, const long scores_at, __global const STOR
     const long place = head_row() * get_num_groups(0) + get_group_id(0);
     if (lid == 0)
         walk(fade, p, share, scores + scores_at + head_row() * n + j0, count, starts[starts_at + place * 2],
-             starts[starts_at + place * 2 + 1]);
+             starts[starts_at + place * 2 + 1], steps ? steps + steps_at + (head_row() * n + j0) * 2 : steps);
     SYNC;
     for (int ch = lid * VW; ch < D; ch += WG * VW) {
         V acc = RAW_LOAD(sums + sums_at + place * D + ch);

@@ -1,77 +1,20 @@
 // CAS-ViT's additive token mixer on an image of grid_h x grid_w pixels, channels innermost.
 //
-// A group owns a *strip*: up to TX pixels of one image row. Lanes are channels. A depthwise 3x3 convolution slides a
-// window of 3 columns along the strip, so that each pixel is loaded once for each of the three rows:
-//
-//     left  mid  right        next pixel: left = mid, mid = right, load right
-//      o     o     o   y-1
-//      o     x     o   y      pixels outside the image are 0 and never read
-//      o     o     o   y+1
+// Strips, and the window that slides along them: cas_image.h.
 //
 // cas_gate   group (strip, b, operator): spatial gate g of each pixel of t = q or k, and the strip's sum of t * g.
 // cas_mean   group (chunk, b, operator): the mean of t * g over the image.
-// cas_mix    group (strip, b, 0): v = v * dwc(q * g_q * c_q + k * g_k * c_k), in place on v.
+// cas_mix    group (strip, b, 0): v * dwc(q * g_q * c_q + k * g_k * c_k).
 // cas_last   group (strip, b, 0): y = proj(v).
 //
 // Weights of a convolution: [9][D] taps, then [D] bias; an operator's are followed by its gate's [D].
 // Shared memory of cas_gate: (WG + 1) * TX floats; others none.
 // Defines: WG, VW, D (a multiple of VW), TX 1..64 pixels of a strip, TYPE_Y 0|1|2.
-#include "cas.h"
+#include "cas_image.h"
 
-#if !defined(D) || !defined(TX) || !defined(TYPE_Y)
-#error "D, TX, TYPE_Y: see cas_vit.cl"
+#ifndef TYPE_Y
+#error "TYPE_Y: see cas_vit.cl"
 #endif
-
-typedef struct strip {
-    int y, x, count;       // first pixel, pixels
-    int height, width;     // the image
-} strip;
-
-inline strip my_strip(const int height, const int width) {
-    const int across = (width + TX - 1) / TX;
-    strip s;
-    s.y = (int)(get_group_id(0) / across);
-    s.x = (int)(get_group_id(0) % across) * TX;
-    s.count = min(TX, width - s.x);
-    s.height = height;
-    s.width = width;
-    return s;
-}
-
-inline bool inside(const strip s, const int y, const int x) {
-    return y >= 0 && y < s.height && x >= 0 && x < s.width;
-}
-
-// Channels ch.. of the pixels (y - 1..y + 1, x) of one plane.
-inline void plane_column(V c[3], __global const float *t, const strip s, const int x, const int ch) {
-    UNROLL for (int r = 0; r < 3; r++) {
-        const int y = s.y + r - 1;
-        c[r] = (V)(0.0f);
-        if (inside(s, y, x))
-            c[r] = RAW_LOAD(t + ((long)y * s.width + x) * D + ch);
-    }
-}
-
-inline V convolve(const V w[9], const V bias, const V left[3], const V mid[3], const V right[3]) {
-    V sum = bias;
-    UNROLL for (int r = 0; r < 3; r++) {
-        sum = fma(w[3 * r], left[r], sum);
-        sum = fma(w[3 * r + 1], mid[r], sum);
-        sum = fma(w[3 * r + 2], right[r], sum);
-    }
-    return sum;
-}
-
-inline void load_taps(V w[9], __global const float *taps, const int ch) {
-    UNROLL for (int i = 0; i < 9; i++) { w[i] = RAW_LOAD(taps + (long)i * D + ch); }
-}
-
-inline void shift(V left[3], V mid[3], const V right[3]) {
-    UNROLL for (int r = 0; r < 3; r++) {
-        left[r] = mid[r];
-        mid[r] = right[r];
-    }
-}
 
 // score[px] += the gate's weights times relu(convolution), for the channels ch.. of each pixel of the strip.
 inline void add_scores(V score[TX], __global const float *t, __global const float *weights, const strip s,
@@ -141,52 +84,30 @@ cas_mean(__global const float *sums, const long sums_at, __global float *mean, c
     }
 }
 
-// The two gated planes of one image: planes, spatial gates by pixel, channel gates.
-typedef struct mixed {
-    __global const float *q, *k, *gq, *gk;
-    V cq, ck;
-} mixed;
-
-inline void mixed_column(V c[3], const mixed m, const strip s, const int x, const int ch) {
-    UNROLL for (int r = 0; r < 3; r++) {
-        const int y = s.y + r - 1;
-        c[r] = (V)(0.0f);
-        if (inside(s, y, x)) {
-            const long at = (long)y * s.width + x;
-            c[r] = RAW_LOAD(m.q + at * D + ch) * (m.cq * m.gq[at]);
-            c[r] = fma(RAW_LOAD(m.k + at * D + ch), m.ck * m.gk[at], c[r]);
-        }
-    }
-}
-
-// qkv [3, B, n, D], gates [2, B, n], channels [2, B, D].
+// qkv [3, B, n, D], gates [2, B, n], channels [2, B, D] -> mixed [B, n, D], which may be v.
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-cas_mix(__global float *qkv, const long qkv_at, __global const float *gates, const long gates_at,
+cas_mix(__global const float *qkv, const long qkv_at, __global const float *gates, const long gates_at,
         __global const float *channels, const long channels_at, __global const float *weights, const long weights_at,
-        const int height, const int width) {
+        __global float *mixed_to, const long mixed_to_at, const int height, const int width) {
     const strip s = my_strip(height, width);
     const long n = (long)height * width, b = get_group_id(1), batch = get_num_groups(1);
     qkv += qkv_at + b * n * D;
     channels += channels_at + b * D;
     weights += weights_at;
-    __global float *v = qkv + (2 * batch * n + (long)s.y * width + s.x) * D;
-    mixed m;
-    m.q = qkv;
-    m.k = qkv + batch * n * D;
-    m.gq = gates + gates_at + b * n;
-    m.gk = m.gq + batch * n;
+    __global const float *v = qkv + (2 * batch * n + (long)s.y * width + s.x) * D;
+    mixed_to += mixed_to_at + (b * n + (long)s.y * width + s.x) * D;
+    mixed m = mixed_at_image(qkv, gates + gates_at + b * n, batch * n);
     for (int ch = (int)get_local_id(0) * VW; ch < D; ch += WG * VW) {
         V w[9], left[3], mid[3], right[3];
         load_taps(w, weights, ch);
         const V bias = RAW_LOAD(weights + 9L * D + ch);
-        m.cq = RAW_LOAD(channels + ch);
-        m.ck = RAW_LOAD(channels + batch * D + ch);
+        mixed_channels(&m, channels, batch, ch);
         mixed_column(left, m, s, s.x - 1, ch);
         mixed_column(mid, m, s, s.x, ch);
         for (int px = 0; px < s.count; px++) {
             mixed_column(right, m, s, s.x + px + 1, ch);
-            __global float *at = v + (long)px * D + ch;
-            RAW_STORE(RAW_LOAD(at) * convolve(w, bias, left, mid, right), at);
+            const long at = (long)px * D + ch;
+            RAW_STORE(RAW_LOAD(v + at) * convolve(w, bias, left, mid, right), mixed_to + at);
             shift(left, mid, right);
         }
     }

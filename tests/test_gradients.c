@@ -7,6 +7,23 @@ static const int full_and_short[] = {21, 9}, full_and_empty[] = {21, 0}, none[] 
 #define PADDED(lengths_) .lengths = lengths_, .padding_nan = true
 
 static const layer_case cases[] = {
+    {LAYER("cas", "", 2, 21, 12, 3)},
+    {LAYER("cas", "", 2, 21, 15, 3), PADDED(full_and_short), .kernel = 5},
+    {LAYER("cas", "", 2, 21, 10, 2), PADDED(full_and_empty), .kernel = 9},
+    {LAYER("cas", "", 2, 21, 10, 2), PADDED(none), .kernel = 7},
+    {LAYER("cas", "", 1, 1, 8, 8), .kernel = 1},
+    {LAYER("cas", "", 1, 131, 16, 1), .spread = 3},
+    {LAYER("cas", "causal", 2, 21, 12, 3)},
+    {LAYER("cas", "causal", 2, 21, 15, 3), PADDED(full_and_short), .kernel = 5},
+    {LAYER("cas", "causal", 2, 21, 10, 2), PADDED(full_and_empty), .kernel = 9},
+    {LAYER("cas", "causal", 2, 21, 10, 2), PADDED(none), .kernel = 7},
+    {LAYER("cas", "causal", 1, 1, 8, 8), .kernel = 1},
+    {LAYER("cas", "causal", 1, 131, 16, 1), .spread = 3},
+    {LAYER("cas", "mode=vit grid=3x7", 2, 21, 12, 1)},
+    {LAYER("cas", "mode=vit grid=1x1", 2, 1, 8, 1)},
+    {LAYER("cas", "mode=vit grid=2x33", 1, 66, 5, 1)},
+    {LAYER("cas", "mode=vit grid=5x2", 3, 10, 16, 1)},
+
     {LAYER("dense", "", 2, 21, 12, 3)},
     {LAYER("dense", "causal", 2, 21, 12, 3), PADDED(full_and_short)},
     {LAYER("dense", "scale=0.5", 1, 1, 8, 8)},

@@ -74,7 +74,8 @@ static clattn__operand carry(clattn__plan *plan, const clattn__target *target, c
 }
 
 void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                      clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o) {
+                      clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o,
+                      clattn__operand steps) {
     const clattn__cas_parts parts = sum_parts(plan, target, shape, scores, v, o, BLOCK);
     const clattn__operand starts = carry(plan, target, shape, &parts, v, o);
     clattn__stage *stage = append(plan, target, shape, "cas_scan", "cas_scan", shape->size, parts.count);
@@ -85,6 +86,7 @@ void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const cl
     clattn__stage_operand(plan, stage, parts.sums);
     clattn__stage_operand(plan, stage, starts);
     clattn__stage_operand(plan, stage, o->at);
+    clattn__stage_operand(plan, stage, steps);
     clattn__stage_long(plan, stage, shape->length);
     add_strides(plan, stage, v);
     add_strides(plan, stage, o);
@@ -178,13 +180,15 @@ static void append_stages(const clattn_cas_problem *p, const clattn__target *tar
     const double scale = p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->k.shape[3]);
     const clattn__operand scores = score_keys(plan, target, &shape, &k, p->k.shape[3], (float)scale);
     if (p->causal) {
-        clattn__cas_scan(plan, target, &shape, scores, &v, &o);
+        clattn__cas_scan(plan, target, &shape, scores, &v, &o, clattn__cas_none());
         return;
     }
     const int64_t span = clattn__cas_span(target, shape.batch * shape.heads, shape.length, BLOCK);
     const clattn__cas_parts parts = sum_parts(plan, target, &shape, scores, &v, &o, span);
-    const clattn__operand rows = clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts);
-    clattn__cas_spread(plan, target, &shape, rows, clattn__cas_none(), &o);
+    const clattn__cas_means rows = {clattn__plan_scratch(plan, shape.batch * shape.heads * shape.size),
+                                    clattn__cas_none()};
+    clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts, &rows);
+    clattn__cas_spread(plan, target, &shape, rows.means, clattn__cas_none(), &o);
 }
 
 clattn_status clattn__cas_core(const void *problem, const clattn__target *target, clattn__plan *plan,

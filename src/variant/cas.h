@@ -40,13 +40,19 @@ typedef struct clattn__cas_input {
     clattn_type type;
 } clattn__cas_input;
 
-/* sum_j p_j x_j of each head: [B, H, d]; zeros for a sequence without tokens. */
-clattn__operand clattn__cas_pool(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *filters,
-                                 const clattn__cas_input *input);
+/* Where means of a softmax go. means [B, H, size], zeros for a sequence without tokens; states [B, H, 2] = (largest
+ * score, sum of weights), or SLOT_NONE. */
+typedef struct clattn__cas_means {
+    clattn__operand means, states;
+} clattn__cas_means;
 
-/* Scores: [B, H, n]. */
-clattn__operand clattn__cas_scores(clattn__plan *plan, const clattn__cas_filters *filters,
-                                   const clattn__cas_input *input);
+/* sum_j p_j x_j of each head. */
+void clattn__cas_pool(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *filters,
+                      const clattn__cas_input *input, const clattn__cas_means *to);
+
+/* Scores [B, H, n]. */
+void clattn__cas_scores(clattn__plan *plan, const clattn__cas_filters *filters, const clattn__cas_input *input,
+                        clattn__operand scores);
 
 /* ---- parts: softmax sums over some tokens of a sequence ---- */
 
@@ -63,22 +69,23 @@ int64_t clattn__cas_span(const clattn__target *target, int64_t sequences, int64_
 
 clattn__cas_parts clattn__cas_parts_make(clattn__plan *plan, int64_t rows, int64_t count, int64_t size);
 
-/* Join parts by log-sum-exp: means [B, H, size]; zeros for a sequence without tokens. */
-clattn__operand clattn__cas_merge(clattn__plan *plan, const clattn__target *target, int64_t batch, int64_t heads,
-                                  const clattn__cas_parts *parts);
+/* Join parts by log-sum-exp. */
+void clattn__cas_merge(clattn__plan *plan, const clattn__target *target, int64_t batch, int64_t heads,
+                       const clattn__cas_parts *parts, const clattn__cas_means *to);
 
 /* ---- rows ---- */
 
 /* y[s, b, r] = act(sum_c w[s, r, c] in[s, b, r / row_head, c] + bias[r]); empty sequences give 0 where lengths are.
  * sections, batch  s and b      out, in  extents of r and c      sigmoid  else the identity
- * w [sections, out, in], bias [out] or SLOT_NONE, in [sections, batch, out / row_head, in] */
+ * w [sections, out, in], bias [out] or SLOT_NONE, from [sections, batch, out / row_head, in], to [sections, batch, out]
+ */
 typedef struct clattn__cas_rows {
     int64_t sections, batch, out, in, row_head;
     bool sigmoid;
-    clattn__operand w, bias, from, lengths;
+    clattn__operand w, bias, from, lengths, to;
 } clattn__cas_rows;
 
-clattn__operand clattn__cas_apply_rows(clattn__plan *plan, const clattn__target *target, const clattn__cas_rows *rows);
+void clattn__cas_apply_rows(clattn__plan *plan, const clattn__target *target, const clattn__cas_rows *rows);
 
 /* Rows of a sequence by head: element (b, h, i, c) at b*batch_stride + h*head_stride + i*row_stride + c. */
 typedef struct clattn__cas_tensor {
@@ -97,9 +104,11 @@ typedef struct clattn__cas_shape {
 void clattn__cas_spread(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
                         clattn__operand rows, clattn__operand bias, const clattn__cas_tensor *y);
 
-/* o_i = sum_{j <= i} softmax_j(scores) v_j; scores [B, H, n]. o may be v. */
+/* o_i = sum_{j <= i} softmax_j(scores) v_j; scores [B, H, n]. o may be v. steps [B, H, n, 2], unless SLOT_NONE, gets
+ * what makes o_i = step[0] v_i + step[1] o_{i-1}. */
 void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                      clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o);
+                      clattn__operand scores, const clattn__cas_tensor *v, const clattn__cas_tensor *o,
+                      clattn__operand steps);
 
 /* ---- vit ---- */
 
@@ -108,17 +117,34 @@ void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const cl
 void clattn__cas_taps(clattn__plan *plan, const clattn__target *target, int64_t model_size, clattn__operand weight,
                       clattn__operand bias, const clattn__operand norm[4], clattn__operand to);
 
-enum { CLATTN__CAS_TAP_ROWS = 10, CLATTN__CAS_GATE_ROWS = 11 }; /* rows of d floats: a convolution, an operator */
+/* What gradients of a convolution with a batch norm need: [9, d] taps as they are, and [d] each of bias less mean,
+ * 1 / deviation, and gamma / deviation. */
+void clattn__cas_norm(clattn__plan *plan, const clattn__target *target, int64_t model_size, clattn__operand weight,
+                      clattn__operand bias, const clattn__operand norm[4], clattn__operand to);
 
-/* qkv        [3, B, n, d] in the workspace; overwritten
+/* Rows of d floats: a convolution, an operator, what a norm's gradients need. */
+enum { CLATTN__CAS_TAP_ROWS = 10, CLATTN__CAS_GATE_ROWS = 11, CLATTN__CAS_NORM_ROWS = 12 };
+
+/* qkv        [3, B, n, d]
+ * gates      [2, B, n]: q's and k's spatial gates, out
+ * means, channel_gates  [2, B, d]: what their channel gates are made from, and the gates, out
+ * mixed      [B, n, d]: the product with v, out; may be v's plane
  * operators  [2, 11, d]: q's and k's taps, bias and gate
  * channels   [2, d, d]: weights of their channel gates
  * dwc, proj  [10, d] */
 typedef struct clattn__cas_image {
     int64_t batch, height, width, model_size;
-    clattn__operand qkv, operators, channels, dwc, proj, y;
+    clattn__operand qkv, gates, means, channel_gates, mixed;
+    clattn__operand operators, channels, dwc, proj, y;
     clattn_type y_type;
 } clattn__cas_image;
+
+/* Pixels of a strip, of one row of an image; strips of an image. */
+static inline int clattn__cas_strip_pixels(const clattn__target *target) { return target->gemm.wg == 1 ? 32 : 8; }
+
+static inline int64_t clattn__cas_strips(const clattn__target *target, const clattn__cas_image *m) {
+    return m->height * clattn__ceil_div(m->width, clattn__cas_strip_pixels(target));
+}
 
 void clattn__cas_mix(clattn__plan *plan, const clattn__target *target, const clattn__cas_image *image);
 

@@ -33,33 +33,31 @@ static int64_t group_floats(const clattn__target *target, int64_t size) {
     return (int64_t)clattn__cas_group(target) * clattn__cas_vector(target, size);
 }
 
-clattn__operand clattn__cas_merge(clattn__plan *plan, const clattn__target *target, int64_t batch, int64_t heads,
-                                  const clattn__cas_parts *parts) {
+void clattn__cas_merge(clattn__plan *plan, const clattn__target *target, int64_t batch, int64_t heads,
+                       const clattn__cas_parts *parts, const clattn__cas_means *to) {
     const int group = clattn__cas_group(target);
-    const clattn__operand means = clattn__plan_scratch(plan, batch * heads * parts->size);
     clattn__stage *stage = append(plan, target, "cas_row", "cas_merge", parts->size);
     clattn__stage_define(plan, stage, "MAX_PARTS", CLATTN__CAS_MAX_PARTS);
     clattn__stage_operand(plan, stage, parts->sums);
     clattn__stage_operand(plan, stage, parts->peaks);
-    clattn__stage_operand(plan, stage, means);
+    clattn__stage_operand(plan, stage, to->means);
+    clattn__stage_operand(plan, stage, to->states);
     clattn__stage_int(plan, stage, (int32_t)parts->count);
     stage->local_bytes = group == 1 ? 0 : sizeof(float) * CLATTN__CAS_MAX_PARTS;
     const int64_t chunks = group == 1 ? 1 : clattn__ceil_div(parts->size, group_floats(target, parts->size));
     clattn__stage_range(stage, chunks, heads, batch, group);
-    return means;
 }
 
-clattn__operand clattn__cas_apply_rows(clattn__plan *plan, const clattn__target *target, const clattn__cas_rows *r) {
+void clattn__cas_apply_rows(clattn__plan *plan, const clattn__target *target, const clattn__cas_rows *r) {
     enum { ROWS = 4 };
     const int group = clattn__cas_group(target);
-    const clattn__operand y = clattn__plan_scratch(plan, r->sections * r->batch * r->out);
     clattn__stage *stage = append(plan, target, "cas_row", "cas_rows", r->in);
     clattn__stage_define(plan, stage, "MAX_PARTS", CLATTN__CAS_MAX_PARTS);
     clattn__stage_operand(plan, stage, r->w);
     clattn__stage_operand(plan, stage, r->bias);
     clattn__stage_operand(plan, stage, r->from);
     clattn__stage_operand(plan, stage, r->lengths);
-    clattn__stage_operand(plan, stage, y);
+    clattn__stage_operand(plan, stage, r->to);
     clattn__stage_long(plan, stage, r->batch);
     clattn__stage_long(plan, stage, r->out);
     clattn__stage_long(plan, stage, r->row_head);
@@ -67,7 +65,6 @@ clattn__operand clattn__cas_apply_rows(clattn__plan *plan, const clattn__target 
     clattn__stage_int(plan, stage, r->sigmoid);
     stage->local_bytes = group == 1 ? 0 : sizeof(float) * (size_t)group;
     clattn__stage_range(stage, clattn__ceil_div(r->out, ROWS), r->sections, 1, group);
-    return y;
 }
 
 void clattn__cas_spread(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,

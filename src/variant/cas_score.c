@@ -110,18 +110,17 @@ static clattn__stage *append(clattn__plan *plan, const clattn__cas_filters *f, c
     return stage;
 }
 
-clattn__operand clattn__cas_scores(clattn__plan *plan, const clattn__cas_filters *f, const clattn__cas_input *input) {
-    const clattn__operand scores = clattn__plan_scratch(plan, input->batch * f->heads * input->length);
+void clattn__cas_scores(clattn__plan *plan, const clattn__cas_filters *f, const clattn__cas_input *input,
+                        clattn__operand scores) {
     clattn__stage *stage = append(plan, f, input, "cas_scores", "cas_scores");
     clattn__stage_operand(plan, stage, scores);
     clattn__stage_long(plan, stage, input->length);
     stage->local_bytes = f->wg == 1 ? 0 : sizeof(float) * (size_t)shared_floats(f, false);
     clattn__stage_range(stage, clattn__ceil_div(input->length, f->bt), f->groups, input->batch, f->wg);
-    return scores;
 }
 
-clattn__operand clattn__cas_pool(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *f,
-                                 const clattn__cas_input *input) {
+void clattn__cas_pool(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *f,
+                      const clattn__cas_input *input, const clattn__cas_means *to) {
     const int64_t span = clattn__cas_span(target, input->batch * f->groups, input->length, f->bt);
     const int64_t parts = clattn__ceil_div(input->length, span), rows = input->batch * f->heads;
     const clattn__cas_parts sums = clattn__cas_parts_make(plan, rows, parts, f->model_size);
@@ -134,5 +133,5 @@ clattn__operand clattn__cas_pool(clattn__plan *plan, const clattn__target *targe
     clattn__stage_long(plan, stage, span);
     stage->local_bytes = f->wg == 1 ? 0 : sizeof(float) * (size_t)shared_floats(f, true);
     clattn__stage_range(stage, parts, f->groups, input->batch, f->wg);
-    return clattn__cas_merge(plan, target, input->batch, f->heads, &sums);
+    clattn__cas_merge(plan, target, input->batch, f->heads, &sums, to);
 }
