@@ -7,7 +7,8 @@
 //
 // Packed form: sections * ceil(out / PW) panels of in * PW floats, then as many times PW floats of bias; what
 // lies past `out` is 0. Local memory (WG > 1): BM * KB floats.
-// Defines: those of tile.h; BM a multiple of TM; BN a multiple of PW; KB 16..512; TYPE_X, TYPE_Y.
+// Defines: those of tile.h; BM a multiple of TM; BN a multiple of PW; KB 16..512; TYPE_X (of X; of W and bias where
+// they are packed), TYPE_Y.
 #include "epilogue.h"
 
 #if !defined(BM) || !defined(BN) || !defined(KB) || !defined(TYPE_X)
@@ -19,34 +20,34 @@
 #define TILES (ROW_TILES * COLUMN_TILES)
 #define TILES_EACH CEIL_DIV(TILES, WG)
 
-inline void pack_bias(__global float *to, __global const float *bias, const long bias_offset, const long first,
-                      const long out) {
+inline void pack_bias(__global float *to, __global const STORAGE(TYPE_X) *bias, const long bias_offset,
+                      const long first, const long out) {
     for (int j = 0; j < PW; j++)
-        to[j] = bias && first + j < out ? bias[bias_offset + first + j] : 0.0f;
+        to[j] = bias && first + j < out ? LOAD(TYPE_X, bias, bias_offset + first + j) : 0.0f;
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-gemm_pack(__global const float *w, const long w_offset, __global const float *bias, const long bias_offset,
-          __global float *packed, const long packed_offset, const long in, const long out, const long section,
-          const long sections) {
+gemm_pack(__global const STORAGE(TYPE_X) *w, const long w_offset, __global const STORAGE(TYPE_X) *bias,
+          const long bias_offset, __global float *packed, const long packed_offset, const long in, const long out,
+          const long section, const long sections) {
     const long panels = CEIL_DIV(out, PW), panel = section * panels + get_global_id(0);
     const long first = get_global_id(0) * PW;
     __global float *to = packed + packed_offset;
     for (long k = 0; k < in; k++)
         for (int j = 0; j < PW; j++)
-            to[(panel * in + k) * PW + j] = first + j < out ? w[w_offset + (first + j) * in + k] : 0.0f;
+            to[(panel * in + k) * PW + j] = first + j < out ? LOAD(TYPE_X, w, w_offset + (first + j) * in + k) : 0.0f;
     pack_bias(to + (sections * panels * in + panel) * PW, bias, bias_offset, first, out);
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-gemm_keep(__global const float *w, const long w_offset, __global const float *bias, const long bias_offset,
-          __global float *packed, const long packed_offset, const long in, const long out, const long section,
-          const long sections) {
+gemm_keep(__global const STORAGE(TYPE_X) *w, const long w_offset, __global const STORAGE(TYPE_X) *bias,
+          const long bias_offset, __global float *packed, const long packed_offset, const long in, const long out,
+          const long section, const long sections) {
     const long panels = CEIL_DIV(out, PW), panel = section * panels + get_global_id(0);
     const long first = get_global_id(0) * PW, last = min(first + PW, out);
     __global float *to = packed + packed_offset;
     for (long i = first * in; i < last * in; i++)
-        to[section * out * in + i] = w[w_offset + i];
+        to[section * out * in + i] = LOAD(TYPE_X, w, w_offset + i);
     pack_bias(to + sections * out * in + panel * PW, bias, bias_offset, first, out);
 }
 

@@ -142,23 +142,57 @@ clattn_status clattn_layer_weight(const clattn_layer *layer, size_t weight, clat
     return CLATTN_SUCCESS;
 }
 
-/* The packing kernels are compiled at the first load. */
-static clattn_status make_loader(clattn_layer *layer, clattn__error *error) {
-    clattn__pass *loader = calloc(1, sizeof *loader);
-    if (!loader)
-        return clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a plan");
-    loader->pure = layer->load.plan;
-    clattn_status status = clattn__pass_finish(layer->context, loader, error);
-    if (status == CLATTN_SUCCESS)
-        layer->loader = loader;
-    else
-        free(loader);
+/* What packs weights of a type; slots and resident memory are those of f32. */
+static clattn_status plan_loader(const clattn_layer *layer, clattn_type type, clattn__load *load,
+                                 clattn__error *error) {
+    clattn__target target = layer->context->target;
+    target.weight_type = type;
+    clattn_status status = layer->variant->load(layer->desc, &target, load, error);
+    for (int i = 0; i < load->plan.stage_count && status == CLATTN_SUCCESS; i++)
+        if (type != CLATTN_F32 && !load->plan.stages[i].any_weights)
+            status = clattn__fail(error, CLATTN_UNSUPPORTED, "weights are %s, but kernel %s of %s packs f32 alone",
+                                  clattn_type_name(type), load->plan.stages[i].kernel, layer->variant->name);
+    for (int i = 0; i < load->plan.slot_count; i++)
+        load->plan.bindings[i].layout.type = type;
     return status;
+}
+
+/* The packing kernels are compiled at the first load, and when the weights' storage changes. */
+static clattn_status make_loader(clattn_layer *layer, clattn_type type, clattn__error *error) {
+    clattn__pass *loader = calloc(1, sizeof *loader);
+    clattn__load *plan = calloc(1, sizeof *plan);
+    clattn_status status;
+    if (!loader || !plan)
+        status = clattn__fail(error, CLATTN_OUT_OF_HOST_MEMORY, "no memory for a plan");
+    else
+        status = plan_loader(layer, type, plan, error);
+    if (status == CLATTN_SUCCESS) {
+        loader->pure = plan->plan;
+        status = clattn__pass_finish(layer->context, loader, error);
+    }
+    free(plan);
+    if (status != CLATTN_SUCCESS) {
+        free(loader);
+        return status;
+    }
+    free(layer->loader);
+    layer->loader = loader;
+    layer->loader_type = type;
+    return CLATTN_SUCCESS;
+}
+
+/* The first weight tells the storage of all; another among them is refused by name. */
+static clattn_type type_of(const clattn_tensor *weights, size_t count) {
+    const clattn_type type = weights && count > 0 ? weights[0].type : CLATTN_F32;
+    return type == CLATTN_F16 || type == CLATTN_BF16 ? type : CLATTN_F32;
 }
 
 static clattn_status load(clattn_layer *layer, cl_command_queue queue, const clattn_tensor *weights, size_t count,
                           cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error) {
-    clattn_status status = layer->loader ? CLATTN_SUCCESS : make_loader(layer, error);
+    const clattn_type type = type_of(weights, count);
+    clattn_status status = CLATTN_SUCCESS;
+    if (!layer->loader || layer->loader_type != type)
+        status = make_loader(layer, type, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__pass_run(layer->context, layer->loader, queue, weights, count, layer->resident, NULL, wait_count,
                                   wait_list, event, error);

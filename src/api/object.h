@@ -39,7 +39,8 @@ struct clattn_layer {
     void *desc;
     clattn__load load;
     cl_mem resident[CLATTN__MAX_RESIDENT];
-    clattn__pass *loader; /* load.plan, compiled */
+    clattn__pass *loader;    /* load.plan, compiled for weights of loader_type; NULL: not yet */
+    clattn_type loader_type;
     char gradient_names[CLATTN__MAX_WEIGHTS][80];
     atomic_bool loaded;
 };

@@ -58,6 +58,7 @@ clattn_status clattn__target_fits(const clattn__target *target, const char *whos
 
 void clattn__target_choose(const clattn__caps *caps, clattn_gemm wanted, clattn__target *target) {
     target->caps = *caps;
+    target->weight_type = CLATTN_F32;
     target->engine = wanted != CLATTN_GEMM_AUTO  ? wanted
                      : caps->kind == CLATTN__GPU ? CLATTN_GEMM_CLBLAST
                                                  : CLATTN_GEMM_TILE;

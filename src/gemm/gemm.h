@@ -54,7 +54,7 @@ typedef struct clattn__linear_call {
 /* Bytes of a linear's resident form. */
 uint64_t clattn__linear_bytes(const clattn__linear *linear, const clattn__target *target);
 
-/* Append the stages that pack weights [out, in] and biases [out] (F32, contiguous), one for each section. */
+/* Append the stages that pack weights [out, in] and biases [out] (of the target's weight_type, contiguous), one for each section. */
 void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const clattn__linear *linear,
                          const clattn__operand *weights, const clattn__operand *biases, clattn__operand resident);
 

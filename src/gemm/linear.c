@@ -54,10 +54,11 @@ void clattn__linear_outputs(clattn__plan *plan, clattn__stage *stage, const clat
 void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const clattn__linear *linear,
                          const clattn__operand *weights, const clattn__operand *biases, clattn__operand resident) {
     const bool clblast = target->engine == CLATTN_GEMM_CLBLAST;
-    const clattn__linear_call any = {.linear = *linear};
+    const clattn__linear_call any = {.linear = *linear, .x_type = target->weight_type};
     for (int s = 0; s < linear->sections; s++) {
         clattn__stage *stage = clattn__plan_kernel(plan, "gemm", clblast ? "gemm_keep" : "gemm_pack");
         clattn__linear_defines(plan, stage, &target->gemm, &any);
+        stage->any_weights = true;
         clattn__stage_operand(plan, stage, weights[s]);
         clattn__stage_operand(plan, stage, linear->bias ? biases[s] : (clattn__operand){CLATTN__SLOT_NONE, 0});
         clattn__stage_operand(plan, stage, resident);
