@@ -80,14 +80,35 @@ void bench_print_head(const bench_case *c, const session *s, const bench_peak *p
            "peak", "compile ms", "workspace", "device");
 }
 
-/* The kernels' names: a stage's line begins with its kernel, whose name has the variant's or a helper's underscore. */
+/* A stage's line begins with its kernel's name, or clblast, and a blank. No other line does. */
+static size_t kernel_length(const char *line) {
+    const size_t length = strcspn(line, " =:\n");
+    const bool product = strncmp(line, "clblast ", 8) == 0;
+    return product || (line[length] == ' ' && memchr(line, '_', length)) ? length : 0;
+}
+
+/* How often a kernel's name begins a line of text, up to limit (NULL: all). */
+static int count_kernel(const char *text, const char *limit, const char *name, size_t length) {
+    int count = 0;
+    for (const char *line = text; line && *line && (!limit || line < limit); line = strchr(line, '\n')) {
+        line += *line == '\n';
+        count += kernel_length(line) == length && strncmp(line, name, length) == 0 && (!limit || line < limit);
+    }
+    return count;
+}
+
+/* Each kernel once, in the order of its first stage, with the number of its stages. */
 static void print_kernels(const clattn_plan *plan) {
-    char *text = plan_text(plan), *rest = text;
-    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
-        size_t length = strcspn(line, " :");
-        bool kernel = memchr(line, '_', length) || line[length] == ' ';
-        if (kernel && strncmp(line, "workspace", length) != 0) {
+    char *text = plan_text(plan);
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const size_t length = kernel_length(line);
+        const int count = length > 0 ? count_kernel(text, NULL, line, length) : 0;
+        if (count > 0 && count_kernel(text, line, line, length) == 0) {
             printf(" %.*s", (int)length, line);
+            if (count > 1) {
+                printf("*%d", count);
+            }
         }
     }
     free(text);
