@@ -10,7 +10,11 @@
 #include "harness/rng.h"
 #include "harness/run.h"
 
-static const spread by_token = {.by_token = true}, both = {.by_token = true, .gap = 3};
+#define BY_TOKEN                                                                                                       \
+    { .by_token = true }
+#define BOTH                                                                                                           \
+    { .by_token = true, .gap = 3 }
+
 static const int three[] = {37, 0, 20}, odd_lengths[] = {-4, 1000, 1};
 
 #define SIZES(B_, H_, n_, D_) .B = B_, .H = H_, .n = n_, .D = D_
@@ -46,8 +50,8 @@ static const cjar_case cases[] = {
     {SIZES(2, 2, 20, 8), WINDOW(1, 1), .memory = 64},
     {SIZES(2, 2, 20, 8), WINDOW(1, 1), .memory = 300, .memory_gap = 1, .links = 30},
     /* layouts, head sizes, scale */
-    {SIZES(2, 3, 37, 8), WINDOW(3, 5), .qkv = by_token, .o = by_token, .links = 60, .memory = 4},
-    {SIZES(2, 3, 37, 8), WINDOW(3, 5), .qkv = both, .o = both, .links = 60, .memory = 4, .memory_gap = 3},
+    {SIZES(2, 3, 37, 8), WINDOW(3, 5), .qkv = BY_TOKEN, .o = BY_TOKEN, .links = 60, .memory = 4},
+    {SIZES(2, 3, 37, 8), WINDOW(3, 5), .qkv = BOTH, .o = BOTH, .links = 60, .memory = 4, .memory_gap = 3},
     {SIZES(1, 2, 37, 1), WINDOW(3, 5), .links = 60, .memory = 4},
     {SIZES(1, 2, 37, 3), WINDOW(3, 5), .links = 60, .memory = 4},
     {SIZES(1, 2, 37, 80), WINDOW(3, 5), .links = 60, .memory = 4},

@@ -16,7 +16,13 @@ enum { FEW = 6, ROWS = 12, KEYS = 256 };
 #define TOP_LEFT CLATTN_CAUSAL_TOP_LEFT
 #define BOTTOM_RIGHT CLATTN_CAUSAL_BOTTOM_RIGHT
 
-static const spread by_token = {.by_token = true}, wide_rows = {.gap = 5}, both = {.by_token = true, .gap = 3};
+#define BY_TOKEN                                                                                                       \
+    { .by_token = true }
+#define WIDE_ROWS                                                                                                      \
+    { .gap = 5 }
+#define BOTH                                                                                                           \
+    { .by_token = true, .gap = 3 }
+
 static const int keys_of_three[] = {37, 0, 20}, queries_of_three[] = {19, 19, 0}, odd_lengths[] = {-4, 1000, 1};
 static const int keys_of_few[] = {301, 0, 7}, queries_of_few[] = {4, 4, 2};
 
@@ -51,11 +57,11 @@ static const dense_case shapes[] = {
     {SIZES(1, 2, 30, 40, 16), .DV = 40},
     {SIZES(1, 2, 3, 40, 16), .DV = 5},
     /* layouts */
-    {SIZES(2, 3, 30, 40, 16), .q = by_token, .kv = by_token, .o = by_token},
-    {SIZES(2, 3, 30, 40, 16), .q = wide_rows, .kv = wide_rows, .o = wide_rows},
-    {SIZES(2, 3, 30, 40, 16), .q = both, .kv = wide_rows, .o = both, .HKV = 1},
-    {SIZES(2, 3, 4, 200, 16), .q = by_token, .kv = by_token, .o = by_token},
-    {SIZES(2, 3, 4, 200, 16), .q = wide_rows, .kv = both, .o = both, .HKV = 1, .DV = 40},
+    {SIZES(2, 3, 30, 40, 16), .q = BY_TOKEN, .kv = BY_TOKEN, .o = BY_TOKEN},
+    {SIZES(2, 3, 30, 40, 16), .q = WIDE_ROWS, .kv = WIDE_ROWS, .o = WIDE_ROWS},
+    {SIZES(2, 3, 30, 40, 16), .q = BOTH, .kv = WIDE_ROWS, .o = BOTH, .HKV = 1},
+    {SIZES(2, 3, 4, 200, 16), .q = BY_TOKEN, .kv = BY_TOKEN, .o = BY_TOKEN},
+    {SIZES(2, 3, 4, 200, 16), .q = WIDE_ROWS, .kv = BOTH, .o = BOTH, .HKV = 1, .DV = 40},
     /* bias, one axis after the other broadcast; -inf entries, some rows hidden whole */
     {SIZES(2, 3, 30, 40, 16), .bias = BIAS_FULL},
     {SIZES(2, 3, 30, 40, 16), .bias = BIAS_FULL & ~BIAS_BATCH, .hidden = 0.3},
@@ -164,9 +170,9 @@ END_TEST
 
 static const dense_case stored[] = {
     {SIZES(2, 3, 30, 40, 16), .causal = TOP_LEFT, .nan = true},
-    {SIZES(2, 3, 30, 40, 24), .HKV = 1, .DV = 9, .bias = BIAS_FULL, .hidden = 0.3, .q = both, .kv = both, .o = both},
+    {SIZES(2, 3, 30, 40, 24), .HKV = 1, .DV = 9, .bias = BIAS_FULL, .hidden = 0.3, .q = BOTH, .kv = BOTH, .o = BOTH},
     {SIZES(3, 2, 4, 301, 16), .key_lengths = keys_of_few, .causal = BOTTOM_RIGHT, .nan = true},
-    {SIZES(2, 3, 5, 200, 24), .HKV = 1, .DV = 9, .bias = BIAS_FULL, .hidden = 0.3, .q = both, .kv = both, .o = both},
+    {SIZES(2, 3, 5, 200, 24), .HKV = 1, .DV = 9, .bias = BIAS_FULL, .hidden = 0.3, .q = BOTH, .kv = BOTH, .o = BOTH},
 };
 
 START_TEST(storage_types_agree) {
