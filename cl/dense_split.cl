@@ -62,7 +62,8 @@ inline void split_values(V acc[COLUMNS_EACH][BM], SHARED const float *p, const r
     const int lane = KEY_LANES > 1 ? lid / COLUMNS : 0;
     UNROLL_GPU for (int n = 0; n < COLUMNS_EACH; n++) {
         const int column = KEY_LANES > 1 ? lid % COLUMNS : n * WG + lid;
-        if (column >= COLUMNS || lane >= KEY_LANES)
+        const int past = max(column - COLUMNS, lane - KEY_LANES);
+        if (past >= 0)
             continue;
         V c[BM];
         UNROLL for (int i = 0; i < BM; i++) c[i] = acc[n][i] * r.c[i];
