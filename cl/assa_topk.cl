@@ -3,6 +3,7 @@
 //
 //   scores of BM x BN, tile by tile  ->  a list a row (select.h)  ->  weights  ->  sum of k value rows
 //
+// Scores are q.k times a power of two, so that equal products stay equal; `unit` of them makes one of log2.
 // A row is picked from by one work-item; its k value rows are summed by GV vectors of columns at a time.
 // Defines: those of attention.h and select.h; NORMALISE_ALL 0|1 (weights sum to 1 over all visible keys, not over
 // the kept); HAS_LISTS, HAS_LSE 0|1. Local memory (WG > 1): that of attention.h, and 2*BM*CAP + 2*BM floats.
@@ -38,21 +39,22 @@ inline list list_of(const lists all, const int row) {
 
 #if NORMALISE_ALL
 // m and l of softmax over the block's columns from..to; a running pair.
-inline void total_row(SHARED const float *s, const int from, const int to, SHARED float *m, SHARED float *l) {
+inline void total_row(SHARED const float *s, const int from, const int to, const float unit, SHARED float *m,
+                      SHARED float *l) {
     V most = (V)(-INFINITY), sum = (V)(0.0f);
     for (int j = from; j < to; j += VW)
         most = fmax(most, RAW_LOAD(s + j));
     const float now = fmax(*m, vmax(most)), base = now == -INFINITY ? 0.0f : now;
     for (int j = from; j < to; j += VW)
-        sum += EXP2(RAW_LOAD(s + j) - base);
-    *l = *l * EXP2(*m - base) + vsum(sum);
+        sum += EXP2((RAW_LOAD(s + j) - base) * unit);
+    *l = *l * EXP2((*m - base) * unit) + vsum(sum);
     *m = now;
 }
 #endif
 
 // Keys first .. first+columns of each row into its list. Columns that a row does not see become -inf.
-inline void take_block(SHARED float *s, const rows r, const lists all, const int first, const int columns,
-                       const int lid) {
+inline void take_block(SHARED float *s, const rows r, const lists all, const float unit, const int first,
+                       const int columns, const int lid) {
     for (int i = lid; i < BM; i += WG) {
         const int lo = max(r.visible[i].x - first, 0), hi = min(r.visible[i].y - first, columns);
         const int from = lo / VW * VW, to = ROUND_UP(hi, VW);
@@ -68,27 +70,17 @@ inline void take_block(SHARED float *s, const rows r, const lists all, const int
         all.count[i] = l.count;
         all.floor[i] = l.floor;
 #if NORMALISE_ALL
-        total_row(row, from, to, r.m + i, r.l + i);
+        total_row(row, from, to, unit, r.m + i, r.l + i);
 #endif
     }
 }
 
-// Lists are cut to k, and r.m and r.l become those of the weights' softmax.
-inline void finish_lists(const rows r, const lists all, const int lid) {
+inline void cut_lists(const lists all, const int lid) {
     for (int i = lid; i < BM; i += WG) {
         list l = list_of(all, i);
         if (l.count > l.k)
             list_cut(&l);
         all.count[i] = l.count;
-#if !NORMALISE_ALL
-        float m = -INFINITY, sum = 0.0f;
-        for (int j = 0; j < l.count; j++)
-            m = fmax(m, l.score[j]);
-        for (int j = 0; j < l.count; j++)
-            sum += EXP2(l.score[j] - m);
-        r.m[i] = m;
-        r.l[i] = sum;
-#endif
     }
 }
 
@@ -103,22 +95,35 @@ inline void write_keys(const lists all, __global int *to, const long at, const l
     }
 }
 
-inline void write_scores(const lists all, __global float *to, const long at, const long row_stride, const int slots,
-                         const int count, const int lid) {
+inline void write_scores(const lists all, const float unit, __global float *to, const long at, const long row_stride,
+                         const int slots, const int count, const int lid) {
     for (int i = lid; i < count && to; i += WG) {
         const list l = list_of(all, i);
         for (int j = 0; j < slots; j++)
-            to[at + i * row_stride + j] = j < l.count ? l.score[j] * LN2 : -INFINITY;
+            to[at + i * row_stride + j] = j < l.count ? l.score[j] * (unit * LN2) : -INFINITY;
     }
 }
 #endif
 
-// Scores become weights, not yet divided by r.l.
-inline void weigh_lists(const rows r, const lists all, const int lid) {
+// Scores become weights, not yet divided by r.l; r.m and r.l become those of the weights' softmax.
+inline void weigh_lists(const rows r, const lists all, const float unit, const int lid) {
     for (int i = lid; i < BM; i += WG) {
         const list l = list_of(all, i);
-        for (int j = 0; j < l.count; j++)
-            l.score[j] = EXP2(l.score[j] - r.m[i]);
+        const int width = ROUND_UP(l.count, VW);
+        for (int j = l.count; j < width; j++)
+            l.score[j] = -INFINITY;
+        V most = (V)(-INFINITY), sum = (V)(0.0f);
+        for (int j = 0; j < width && !NORMALISE_ALL; j += VW)
+            most = fmax(most, RAW_LOAD(l.score + j));
+        const float m = NORMALISE_ALL ? r.m[i] : vmax(most);
+        for (int j = 0; j < width; j += VW) {
+            const V weight = EXP2((RAW_LOAD(l.score + j) - m) * unit);
+            sum += weight;
+            RAW_STORE(weight, l.score + j);
+        }
+        r.m[i] = m;
+        if (!NORMALISE_ALL)
+            r.l[i] = vsum(sum);
     }
 }
 
@@ -154,8 +159,8 @@ assa_topk(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const
           __global float *lse, const long lse_offset, __global const int *key_lengths, const long key_lengths_offset,
           __global const int *query_lengths, const long query_lengths_offset, __global float *list_scores,
           const long list_scores_offset, __global int *list_keys, const long list_keys_offset, const int queries,
-          const int keys, const int heads, const int heads_per_kv, const float scale, const int right,
-          const int bottom_right, const int k, const int slots, const int capacity, const long blocks,
+          const int keys, const int heads, const int heads_per_kv, const float power, const float unit,
+          const int right, const int bottom_right, const int k, const int slots, const int capacity, const long blocks,
           const long q_batch, const long q_head, const long q_row, const long k_batch, const long k_head,
           const long v_batch, const long v_head, const long o_batch, const long o_head, const long o_row,
           const long indices_batch, const long indices_head, const long indices_row, const long scores_batch,
@@ -167,7 +172,7 @@ assa_topk(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const
 #if CAP
     SHARED float kept_scores[BM * CAP] ALIGNED;
     SHARED int kept_keys[BM * CAP] ALIGNED;
-    const lists all = {kept_scores, kept_keys, counts, floors, k, CAP};
+    const lists all = {kept_scores, kept_keys, counts, floors, k, capacity}; // at most CAP
 #else
     const long own = (long)get_group_id(0) * BM * capacity;
     const lists all = {list_scores + list_scores_offset + own, list_keys + list_keys_offset + own, counts, floors, k,
@@ -189,7 +194,7 @@ assa_topk(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const
         }
         rows_init(r, lid);
         query_block(qs, q + q_offset + b * q_batch + h * q_head + row0 * q_row, q_row, min(count, seq.queries - row0),
-                    scale * LOG2E, lid);
+                    power, lid);
         SYNC;
         const int4 u = visible_union(visible, BM);
         __global const float *panels = k_panels + k_offset + b * k_batch + kv * k_head;
@@ -197,22 +202,22 @@ assa_topk(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const
             const int columns = min(BN, u.y - first);
             score_block(s, qs, panels, first, columns, lid);
             SYNC;
-            take_block(s, r, all, first, columns, lid);
+            take_block(s, r, all, unit, first, columns, lid);
             SYNC;
         }
-        finish_lists(r, all, lid);
+        cut_lists(all, lid);
 #if HAS_LISTS
         write_keys(all, indices, indices_offset + b * indices_batch + h * indices_head + row0 * indices_row, indices_row,
                    slots, count, lid);
-        write_scores(all, scores, scores_offset + b * scores_batch + h * scores_head + row0 * scores_row, scores_row,
-                     slots, count, lid);
+        write_scores(all, unit, scores, scores_offset + b * scores_batch + h * scores_head + row0 * scores_row,
+                     scores_row, slots, count, lid);
 #endif
+        weigh_lists(r, all, unit, lid);
 #if HAS_LSE
         for (int i = lid; i < count; i += WG)
             lse[lse_offset + b * lse_batch + h * lse_head + (row0 + i) * lse_row] =
-                counts[i] == 0 ? -INFINITY : (m[i] + log2(l[i])) * LN2;
+                counts[i] == 0 ? -INFINITY : (m[i] * unit + log2(l[i])) * LN2;
 #endif
-        weigh_lists(r, all, lid);
         LIST_SYNC;
         sum_values(r, all, v_rows + v_offset + b * v_batch + kv * v_head,
                    o + o_offset + b * o_batch + h * o_head + row0 * o_row, o_row, count, lid);

@@ -1,15 +1,15 @@
 // The k largest of a row's scores, picked while the scores arrive in blocks.
 //
 // A row has a list of (score, key) that takes what lies above its floor. When the list is full it is cut to its k
-// largest, and the floor rises to the least of these; soon it rejects nearly everything with one comparison for
-// several vectors. Keys arrive in ascending order and every cut keeps the order, so a list is always sorted by key, and
+// largest, and the floor rises to the least of these; soon it rejects nearly everything with one comparison a
+// vector. Keys arrive in ascending order and every cut keeps the order, so a list is always sorted by key, and
 // of equal scores the lowest keys stay. A NaN counts as +inf (and makes its row NaN in the end); -inf is never taken.
 //
 //   scores of a block   [ 0.3 | 2.1 | -1.0 | 1.7 | ...       floor 1.5
 //   list                  (4.0, 3) (1.6, 9) (2.1, 257) (1.7, 259) ...     at most `capacity`
 //
 // One work-item works on one row. Defines: those of tile.h; CAP: entries of a list in SHARED memory, or 0: lists are
-// in global memory. A list's capacity is a multiple of STEP and at least k + 2 STEP.
+// in global memory. A list's capacity is a multiple of VW and at least k + 2 VW.
 #ifndef CLATTN_SELECT_H
 #define CLATTN_SELECT_H
 
@@ -27,8 +27,6 @@
 #define LIST_SYNC SYNC_GLOBAL
 #endif
 
-#define STEP (4 * VW) // scores that one comparison may reject
-
 typedef struct list {
     LIST float *score;
     LIST int *key;
@@ -44,11 +42,20 @@ inline float ranked(const int rank) { return as_float(ordered(rank)); }
 // A number below x with no score between that matters: nothing equal to x is at or below it.
 inline float just_below(const float x) { return x == INFINITY ? FLT_MAX : x - fabs(x) * 1e-6f - FLT_MIN; }
 
-inline bool all_at_most(const V x, const float floor) {
+// Does any lane of a mask (true: all bits set) hold?
+inline bool any_lane(const VI mask) {
+#if VW == 16
+    const long4 a = as_long8(mask).lo | as_long8(mask).hi;
+    const long2 b = a.lo | a.hi;
+#elif VW == 8
+    const long2 b = as_long4(mask).lo | as_long4(mask).hi;
+#elif VW == 4
+    const long2 b = as_long2(mask);
+#endif
 #if VW == 1
-    return x <= floor;
+    return mask;
 #else
-    return all(x <= (V)(floor));
+    return (b.x | b.y) != 0;
 #endif
 }
 
@@ -128,32 +135,38 @@ inline float first_floor(const list *l, SHARED const float *s, const int from, c
     return just_below(-vmax(-least));
 }
 
-// VW scores of keys from `key` on.
+// Those of VW scores, of keys from `key` on, that are above the floor. Every lane is written, few stay.
 inline void list_append(list *l, SHARED const float *s, const int key) {
+    const V x = RAW_LOAD(s);
+    float lane[VW] ALIGNED;
+    RAW_STORE(SELECT((V)(INFINITY), x, x == x), lane);
     int count = l->count;
     UNROLL for (int e = 0; e < VW; e++) {
-        const float x = s[e];
-        l->score[count] = isnan(x) ? INFINITY : x;
+        l->score[count] = lane[e];
         l->key[count] = key + e;
-        count += !(x <= l->floor);
+        count += lane[e] > l->floor;
     }
     l->count = count;
 }
 
-// Columns from..to of a row of scores, multiples of VW, column 0 being key `first`.
+// Columns from..to of a row of scores, multiples of VW, column 0 being key `first`. 32 vectors at a time are
+// tested without a branch, one bit each; then those with a bit are walked.
 inline void list_take(list *l, SHARED const float *s, const int from, const int to, const int first) {
     if (l->count == 0 && l->floor == -INFINITY)
         l->floor = first_floor(l, s, from, to);
-    for (int j = from; j < to; j += STEP) {
-        const int end = min(j + STEP, to);
-        if (end == j + STEP && all_at_most(RAW_LOAD(s + j), l->floor) && all_at_most(RAW_LOAD(s + j + VW), l->floor) &&
-            all_at_most(RAW_LOAD(s + j + 2 * VW), l->floor) && all_at_most(RAW_LOAD(s + j + 3 * VW), l->floor))
-            continue;
-        for (int u = j; u < end; u += VW)
-            if (!all_at_most(RAW_LOAD(s + u), l->floor))
-                list_append(l, s + u, first + u);
-        if (l->count > l->capacity - STEP)
-            list_cut(l);
+    for (int j = from; j < to; j += 32 * VW) {
+        const int vectors = min((to - j) / VW, 32);
+        const V floor = (V)(l->floor);
+        uint hits = 0;
+        for (int v = 0; v < vectors; v++)
+            hits |= (uint)any_lane(!(RAW_LOAD(s + j + v * VW) <= floor)) << v;
+        while (hits) {
+            const int at = j + VW * (31 - (int)clz(hits & -hits)); // lowest bit first
+            hits &= hits - 1;
+            list_append(l, s + at, first + at);
+            if (l->count > l->capacity - VW)
+                list_cut(l);
+        }
     }
 }
 

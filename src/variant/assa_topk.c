@@ -1,23 +1,24 @@
 /* Top-k attention as a stage. */
+#include <math.h>
+
 #include "variant/assa.h"
 
 static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
 
 static int64_t round_up(int64_t value, int64_t step) { return clattn__ceil_div(value, step) * step; }
 
-/* Lists in private or local memory have one of these capacities, so that few programs are compiled. */
+/* Entries of a list: room for k, and about as much again before the next cut. */
+static int64_t capacity_of(const clattn__tile *tile, int64_t k) { return round_up(2 * k + 4 * tile->vw, tile->vw); }
+
+/* Lists in private or local memory have room for one of these capacities, so that few programs are compiled. */
 enum { LEAST_CAP = 64, MOST_CAP = 2048 };
 
-/* Room for k, and as much again before the next cut. */
 static int64_t shared_cap(const clattn__tile *tile, int64_t k) {
-    const int64_t wanted = 2 * k + 4 * tile->vw;
     int64_t cap = LEAST_CAP;
-    while (cap < wanted && cap <= MOST_CAP)
+    while (cap < capacity_of(tile, k) && cap <= MOST_CAP)
         cap *= 2;
     return cap;
 }
-
-static int64_t global_cap(const clattn__tile *tile, int64_t k) { return round_up(2 * k + 8 * tile->vw, 4 * tile->vw); }
 
 static size_t local_bytes(const clattn__tile *tile, const clattn__sizes *s, int64_t cap) {
     return sizeof(float) * (size_t)(tile->bm * (s->head_size + tile->bn + 1 + 5 + 2 + 2 * cap));
@@ -41,13 +42,23 @@ static void add_strides(clattn__plan *plan, clattn__stage *stage, const int64_t 
         clattn__stage_long(plan, stage, strides[i]);
 }
 
+/* Scores in units of log2 are scale * log2(e) times q.k. Only the power of two of that factor, and its sign, goes into
+ * q before the product: it rounds nothing, so scores that are equal stay equal. */
+static void add_scale(clattn__plan *plan, clattn__stage *stage, float scale) {
+    const double log2_e = 1.4426950408889634;
+    int exponent;
+    const double unit = frexp(fabs((double)scale) * log2_e, &exponent);
+    clattn__stage_float(plan, stage, copysignf(ldexpf(1.0f, exponent), scale));
+    clattn__stage_float(plan, stage, (float)unit);
+}
+
 static void add_numbers(clattn__plan *plan, clattn__stage *stage, const clattn__assa_topk *t, int64_t k,
                         int64_t capacity, int64_t blocks) {
     clattn__stage_int(plan, stage, (int32_t)t->sizes.queries);
     clattn__stage_int(plan, stage, (int32_t)t->sizes.keys);
     clattn__stage_int(plan, stage, (int32_t)t->sizes.heads);
     clattn__stage_int(plan, stage, (int32_t)(t->sizes.heads / t->sizes.kv_heads));
-    clattn__stage_float(plan, stage, t->scale);
+    add_scale(plan, stage, t->scale);
     clattn__stage_int(plan, stage, (int32_t)t->right);
     clattn__stage_int(plan, stage, t->bottom_right);
     clattn__stage_int(plan, stage, (int32_t)k);
@@ -65,7 +76,7 @@ static void add_numbers(clattn__plan *plan, clattn__stage *stage, const clattn__
 
 static void append_select(clattn__plan *plan, const clattn__target *target, const clattn__assa_topk *t, int64_t k) {
     const clattn__tile *tile = &target->attention;
-    const int64_t cap = choose_cap(target, &t->sizes, k), capacity = cap > 0 ? cap : global_cap(tile, k);
+    const int64_t cap = choose_cap(target, &t->sizes, k), capacity = capacity_of(tile, k);
     const int64_t blocks = clattn__ceil_div(t->sizes.queries, tile->bm) * t->sizes.heads * t->sizes.batch;
     const int64_t groups = cap > 0 || blocks < group_limit(target) ? blocks : group_limit(target);
     const int64_t entries = cap > 0 ? 0 : groups * tile->bm * capacity;
