@@ -137,6 +137,11 @@ assa_mixed(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global cons
            const long lse_batch, const long lse_head, const long lse_row) {
     SHARED float qs[BM * D] ALIGNED, s[BM * SLD] ALIGNED, m[BM], l[BM], c[BM];
     SHARED int2 visible[BM];
+#if HAS_LSE
+    SHARED float total[BM];
+    for (int i = get_local_id(0); i < BM; i += WG)
+        total[i] = 0.0f;
+#endif
     V acc[VALUE_TILES_EACH][TM][TNV];
     const int lid = get_local_id(0), row0 = get_group_id(0) * BM, count = min(BM, queries - row0);
     const long h = get_group_id(1), part = get_group_id(2), kv = h / heads_per_kv;
@@ -191,6 +196,10 @@ assa_mixed(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global cons
         square_block(squares, s, r, first, columns, lid); // the rows of a work-item are its own until the next SYNC
 #endif
         softmax_block(s, r, first, columns, lid);
+#if HAS_LSE
+        for (int i = lid; i < BM; i += WG)
+            total[i] = l[i]; // mix_block changes l
+#endif
 #if RELU && ONE_BLOCK
         mix_block(s, squares, r, mixed, columns, lid);
 #endif
@@ -210,8 +219,14 @@ assa_mixed(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global cons
     output_block(acc, r, o + row0 * o_row, o_row, count, lid);
 #endif
 #if HAS_LSE
-    for (int i = lid; i < count; i += WG)
-        lse[lse_offset + b * lse_batch + h * lse_head + (row0 + i) * lse_row] =
-            l[i] == 0.0f ? -INFINITY : (m[i] + log2(l[i])) * LN2;
+    for (int i = lid; i < count; i += WG) {
+#if WINDOW
+        const long row = window_token(w, row0 + i);
+#else
+        const long row = row0 + i;
+#endif
+        lse[lse_offset + b * lse_batch + h * lse_head + row * lse_row] =
+            total[i] == 0.0f ? -INFINITY : (m[i] + log2(total[i])) * LN2;
+    }
 #endif
 }

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "core/layout.h"
-#include "layer/self.h"
-#include "variant/assa.h"
+#include "layer/self_backward.h"
+#include "variant/assa_backward.h"
 
 typedef clattn_assa_layer_desc description;
 
@@ -123,29 +123,54 @@ static clattn_status load(const void *desc, const clattn__target *target, clattn
 
 /* ---- forward ---- */
 
+/* What top-k saves beside q, k, v, o and the log-sum-exp: lists, unless k leaves nothing out. */
+typedef struct topk_lists {
+    clattn__operand indices, scores;
+} topk_lists;
+
+static topk_lists save_lists(const description *desc, const clattn_layer_shape *shape, clattn__plan *plan) {
+    const int64_t count = shape->batch * desc->heads * shape->length * desc->k;
+    if (!shape->train || desc->k >= shape->length)
+        return (topk_lists){absent, absent};
+    topk_lists lists;
+    lists.indices = clattn__plan_save(plan, CLATTN_LAYER_SAVED, count);
+    lists.scores = clattn__plan_save(plan, CLATTN_LAYER_SAVED, count);
+    return lists;
+}
+
+static void contiguous(int64_t heads, int64_t rows, int64_t columns, int64_t stride[3]) {
+    stride[2] = columns;
+    stride[1] = columns * rows;
+    stride[0] = columns * rows * heads;
+}
+
 static void forward_topk(const description *desc, const clattn_layer_shape *shape, const clattn__target *target,
                          clattn__plan *plan) {
     const clattn__self self = clattn__self_project(plan, target, desc->model_size, desc->heads, shape, false);
-    const clattn__assa_topk core = {.sizes = self.sizes,
-                                    .q = self.q,
-                                    .o = self.o,
-                                    .packed = self.packed,
-                                    .indices = absent,
-                                    .scores = absent,
-                                    .lse = absent,
-                                    .key_lengths = self.lengths,
-                                    .query_lengths = self.lengths,
-                                    .scale = 1.0f / sqrtf((float)self.sizes.head_size),
-                                    .k = desc->k,
-                                    .right = desc->causal ? 0 : -1,
-                                    .normalise_all = desc->normalise == CLATTN_ASSA_ALL};
+    const topk_lists lists = save_lists(desc, shape, plan);
+    clattn__assa_topk core = {.sizes = self.sizes,
+                              .q = self.q,
+                              .o = self.o,
+                              .packed = self.packed,
+                              .indices = lists.indices,
+                              .scores = lists.scores,
+                              .lse = self.lse,
+                              .key_lengths = self.lengths,
+                              .query_lengths = self.lengths,
+                              .scale = 1.0f / sqrtf((float)self.sizes.head_size),
+                              .k = desc->k,
+                              .right = desc->causal ? 0 : -1,
+                              .normalise_all = desc->normalise == CLATTN_ASSA_ALL};
+    contiguous(desc->heads, shape->length, desc->k, core.indices_stride);
+    contiguous(desc->heads, shape->length, desc->k, core.scores_stride);
+    contiguous(desc->heads, shape->length, 1, core.lse_stride);
     clattn__assa_topk_append(plan, target, &core);
     clattn__self_output(plan, target, desc->model_size, shape, self.o.at);
 }
 
 /* Q, K, V of whole sequences as rows [B, n, d]; windows are picked out of them. */
 static void project_rows(const description *desc, const clattn_layer_shape *shape, const clattn__target *target,
-                         clattn__plan *plan, clattn__view views[3]) {
+                         clattn__plan *plan, clattn__view *const views[3]) {
     const int64_t d = desc->model_size, n = shape->length;
     clattn__linear_call call = {.linear = linear_qkv(d),
                                 .batch = shape->batch,
@@ -155,26 +180,35 @@ static void project_rows(const description *desc, const clattn_layer_shape *shap
                                 .x_batch_stride = n * d,
                                 .x_row_stride = d,
                                 .resident = resident(CLATTN__RESIDENT_QKV)};
-    for (int s = 0; s < 3; s++) {
-        views[s] =
-            (clattn__view){clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, d / desc->heads, d};
-        call.out[s] = clattn__out_rows(views[s].at, n, d);
+    for (int i = 0; i < 3; i++) {
+        call.out[i] = clattn__out_rows(views[i]->at, n, d);
+        call.out[i].batch_stride = views[i]->batch_stride;
+        call.out[i].row_stride = views[i]->row_stride;
     }
     clattn__linear_apply(plan, target, &call);
+}
+
+/* q, k, v and o as rows of whole grids: saved, or in the workspace. */
+static clattn__self whole_grids(const description *desc, const clattn_layer_shape *shape, clattn__plan *plan) {
+    const int64_t n = shape->length, d = desc->model_size, dh = d / desc->heads;
+    if (shape->train)
+        return clattn__self_saved(plan, d, desc->heads, shape);
+    clattn__self self = {
+        .sizes = {shape->batch, desc->heads, desc->heads, n, n, dh, dh}, .lse = absent, .lengths = absent};
+    clattn__view *const views[] = {&self.q, &self.k, &self.v, &self.o};
+    for (int i = 0; i < 4; i++)
+        *views[i] = (clattn__view){clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
+    return self;
 }
 
 static clattn__self project_windows(const description *desc, const clattn_layer_shape *shape,
                                     const clattn__assa_window *window, const clattn__target *target,
                                     clattn__plan *plan) {
-    const int64_t n = shape->length, d = desc->model_size, dh = d / desc->heads;
-    const clattn__sizes whole = {shape->batch, desc->heads, desc->heads, n, n, dh, dh};
-    clattn__view views[3];
-    project_rows(desc, shape, target, plan, views);
-    clattn__self self = {.sizes = clattn__assa_window_sizes(&whole, window),
-                         .q = views[0],
-                         .o = {clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d}};
+    clattn__self self = whole_grids(desc, shape, plan);
+    project_rows(desc, shape, target, plan, (clattn__view *const[]){&self.q, &self.k, &self.v});
+    self.sizes = clattn__assa_window_sizes(&self.sizes, window);
     self.packed = clattn__packed_reserve(plan, target, &self.sizes);
-    clattn__assa_window_pack(plan, target, &self.sizes, window, &views[1], &views[2], &self.packed);
+    clattn__assa_window_pack(plan, target, &self.sizes, window, &self.k, &self.v, &self.packed);
     return self;
 }
 
@@ -183,18 +217,19 @@ static void forward_adaptive(const description *desc, const clattn_layer_shape *
     const clattn__self self = window->side > 0
                                   ? project_windows(desc, shape, window, target, plan)
                                   : clattn__self_project(plan, target, desc->model_size, desc->heads, shape, false);
-    const clattn__assa_mixed core = {.sizes = self.sizes,
-                                     .q = self.q,
-                                     .o = self.o,
-                                     .packed = self.packed,
-                                     .mix = resident(RESIDENT_MIX),
-                                     .table = window->side > 0 ? resident(RESIDENT_TABLE) : absent,
-                                     .lse = absent,
-                                     .key_lengths = absent,
-                                     .query_lengths = absent,
-                                     .scale = 1.0f / sqrtf((float)self.sizes.head_size),
-                                     .right = -1,
-                                     .window = *window};
+    clattn__assa_mixed core = {.sizes = self.sizes,
+                               .q = self.q,
+                               .o = self.o,
+                               .packed = self.packed,
+                               .mix = resident(RESIDENT_MIX),
+                               .table = window->side > 0 ? resident(RESIDENT_TABLE) : absent,
+                               .lse = self.lse,
+                               .key_lengths = absent,
+                               .query_lengths = absent,
+                               .scale = 1.0f / sqrtf((float)self.sizes.head_size),
+                               .right = -1,
+                               .window = *window};
+    contiguous(desc->heads, shape->length, 1, core.lse_stride);
     clattn__assa_mixed_append(plan, target, &core);
     clattn__self_output(plan, target, desc->model_size, shape, self.o.at);
 }
@@ -219,6 +254,70 @@ static clattn_status forward(const void *desc, const clattn_layer_shape *shape, 
     return status;
 }
 
+/* ---- backward ---- */
+
+static clattn__operand gradient(int slot, int64_t offset) {
+    return (clattn__operand){CLATTN_LAYER_GRAD_WEIGHTS + slot, offset};
+}
+
+static clattn__self_weights weights_of(const description *desc) {
+    const int64_t d = desc->model_size;
+    if (desc->mode == CLATTN_ASSA_TOPK)
+        return (clattn__self_weights){
+            .weight = {gradient(Q_WEIGHT, 0), gradient(K_WEIGHT, 0), gradient(V_WEIGHT, 0)},
+            .bias = {gradient(Q_BIAS, 0), gradient(K_BIAS, 0), gradient(V_BIAS, 0)},
+            .out_weight = gradient(TOPK_OUT_WEIGHT, 0),
+            .out_bias = gradient(TOPK_OUT_BIAS, 0)};
+    return (clattn__self_weights){
+        .weight = {gradient(TO_Q_WEIGHT, 0), gradient(KV_WEIGHT, 0), gradient(KV_WEIGHT, d * d)},
+        .bias = {gradient(TO_Q_BIAS, 0), gradient(KV_BIAS, 0), gradient(KV_BIAS, d)},
+        .out_weight = gradient(OUT_WEIGHT, 0),
+        .out_bias = gradient(OUT_BIAS, 0)};
+}
+
+static clattn__assa_pairs pairs_of(const description *desc, const clattn_layer_shape *shape, const clattn__self *self,
+                                   const clattn__assa_window *window) {
+    const bool adaptive = desc->mode == CLATTN_ASSA_ADAPTIVE, windows = window->side > 0;
+    return (clattn__assa_pairs){.sizes = windows ? clattn__assa_window_sizes(&self->sizes, window) : self->sizes,
+                                .tokens = shape->length,
+                                .q = self->q,
+                                .k = self->k,
+                                .v = self->v,
+                                .lse = self->lse,
+                                .mix = adaptive ? resident(RESIDENT_MIX) : absent,
+                                .table = windows ? resident(RESIDENT_TABLE) : absent,
+                                .key_lengths = self->lengths,
+                                .query_lengths = self->lengths,
+                                .scale = 1.0f / sqrtf((float)self->sizes.head_size),
+                                .right = desc->causal ? 0 : -1,
+                                .window = *window,
+                                .grad_type = shape->grad_type,
+                                .accumulate = shape->accumulate};
+}
+
+static clattn_status backward(const void *desc, const clattn_layer_shape *shape, const clattn__target *target,
+                              clattn__plan *plan, clattn__error *error) {
+    description d;
+    clattn__assa_window window;
+    clattn_status status = settle(desc, &d, &window, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    const bool adaptive = d.mode == CLATTN_ASSA_ADAPTIVE;
+    const clattn__self self = clattn__self_saved(plan, d.model_size, d.heads, shape);
+    const topk_lists lists = adaptive ? (topk_lists){absent, absent} : save_lists(&d, shape, plan);
+    const clattn__self_weights weights = weights_of(&d);
+    const clattn__core_gradients gradients = clattn__self_backward_output(plan, target, &self, shape, &weights);
+    const clattn__assa_pairs pairs = pairs_of(&d, shape, &self, &window);
+    if (lists.indices.slot != CLATTN__SLOT_NONE)
+        clattn__assa_topk_backward(plan, target, &pairs, lists.indices, lists.scores, d.k,
+                                   d.normalise == CLATTN_ASSA_ALL, &gradients);
+    else
+        clattn__assa_pairs_backward(plan, target, &pairs, &gradients, window.side > 0 ? gradient(TABLE, 0) : absent,
+                                    adaptive ? gradient(MIX, 0) : absent);
+    clattn__self_backward_project(plan, target, &self, shape, &weights, &gradients);
+    return CLATTN_SUCCESS;
+}
+
 static const char *const modes[] = {"topk", "adaptive", NULL};
 static const char *const normalisations[] = {"selected", "all", NULL};
 
@@ -239,4 +338,5 @@ const clattn__variant clattn__variant_assa = {.name = "assa",
                                               .defaults = defaults,
                                               .load = load,
                                               .forward = forward,
+                                              .backward = backward,
                                               .core = clattn__assa_core};

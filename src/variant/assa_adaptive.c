@@ -97,6 +97,8 @@ void clattn__assa_mixed_append(clattn__plan *plan, const clattn__target *target,
     clattn__stage_define(plan, stage, "WINDOW", windows);
     clattn__stage_define(plan, stage, "ONE_BLOCK", windows && m->sizes.keys <= tile->bn);
     clattn__stage_define(plan, stage, "HAS_LSE", m->lse.slot != CLATTN__SLOT_NONE);
+    if (tile->wg > 1 && m->lse.slot != CLATTN__SLOT_NONE)
+        stage->local_bytes += sizeof(float) * (size_t)tile->bm;
     if (tile->wg > 1 && relu)
         stage->local_bytes += sizeof(float) * (size_t)(tile->bm * (tile->bn + 2));
     const clattn__operand operands[] = {m->q.at,  m->packed.keys, m->packed.values, m->o.at,         m->mix,

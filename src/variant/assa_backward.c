@@ -1,0 +1,181 @@
+/* assa, backwards: lists for top-k, pairs for the rest. */
+#include "variant/assa_backward.h"
+
+#include "core/tile.h"
+
+static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
+
+enum form { SOFTMAX, MIXED, REST };
+
+static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const char *file, const char *name,
+                             const clattn__assa_pairs *p, clattn_type grad_type) {
+    clattn__stage *stage = clattn__plan_kernel(plan, file, name);
+    clattn__tile_defines(plan, stage, &target->attention);
+    clattn__stage_define(plan, stage, "D", p->sizes.head_size);
+    clattn__stage_define(plan, stage, "DV", p->sizes.value_size);
+    clattn__stage_define(plan, stage, "TYPE_Q", p->q.type);
+    clattn__stage_define(plan, stage, "TYPE_O", grad_type);
+    return stage;
+}
+
+static void add_view(clattn__plan *plan, clattn__stage *stage, const clattn__view *view) {
+    clattn__stage_operand(plan, stage, view->at);
+    clattn__stage_strides(plan, stage, view);
+}
+
+static void add_operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, int count) {
+    for (int i = 0; i < count; i++)
+        clattn__stage_operand(plan, stage, list[i]);
+}
+
+static void add_ints(clattn__plan *plan, clattn__stage *stage, const int64_t *list, int count) {
+    for (int i = 0; i < count; i++)
+        clattn__stage_int(plan, stage, (int32_t)list[i]);
+}
+
+/* ---- pairs ---- */
+
+static clattn__stage *pairs_stage(clattn__plan *plan, const clattn__target *target, const char *name,
+                                  const clattn__assa_pairs *p, enum form form, const clattn__core_gradients *g,
+                                  clattn__operand sums) {
+    clattn__stage *stage = kernel(plan, target, "assa_backward_pairs", name, p, g->q.type);
+    clattn__stage_define(plan, stage, "FORM", form);
+    clattn__stage_define(plan, stage, "WINDOW", p->window.side > 0);
+    clattn__stage_define(plan, stage, "TYPE_G", p->grad_type);
+    const clattn__view *const views[] = {&p->q, &p->k, &p->v, &g->o};
+    for (int i = 0; i < 4; i++)
+        add_view(plan, stage, views[i]);
+    add_operands(plan, stage, (clattn__operand[]){p->lse, sums, p->mix, p->table, p->key_lengths, p->query_lengths}, 6);
+    add_ints(plan, stage, (int64_t[]){p->sizes.queries, p->sizes.keys, p->sizes.heads}, 3);
+    clattn__stage_long(plan, stage, p->tokens);
+    clattn__stage_float(plan, stage, p->scale);
+    add_ints(plan, stage,
+             (int64_t[]){p->right, p->bottom_right, p->window.side, p->window.rows, p->window.columns, p->window.shift},
+             6);
+    return stage;
+}
+
+/* sums: c for REST; else where D1 goes. */
+static void pairs_rows(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, enum form form,
+                       const clattn__core_gradients *g, clattn__operand sums, clattn__operand squares) {
+    clattn__stage *stage = pairs_stage(plan, target, "assa_backward_pairs_queries", p, form, g, sums);
+    add_operands(plan, stage, (clattn__operand[]){sums, squares}, 2);
+    add_view(plan, stage, &g->q);
+    clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
+    stage = pairs_stage(plan, target, "assa_backward_pairs_keys", p, form, g, sums);
+    add_view(plan, stage, &g->k);
+    add_view(plan, stage, &g->v);
+    clattn__stage_range(stage, p->sizes.keys, p->sizes.heads, p->sizes.batch, 1);
+}
+
+static void pairs_table(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
+                        const clattn__core_gradients *g, clattn__operand sums, clattn__operand grad) {
+    const int64_t line = 2 * p->window.side - 1;
+    clattn__stage *stage = pairs_stage(plan, target, "assa_backward_pairs_table", p, MIXED, g, sums);
+    clattn__stage_operand(plan, stage, grad);
+    clattn__stage_long(plan, stage, p->sizes.batch);
+    clattn__stage_int(plan, stage, p->accumulate);
+    clattn__stage_range(stage, line * line, p->sizes.heads, 1, 1);
+}
+
+static void pairs_mix(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, int64_t count,
+                      clattn__operand sums, clattn__operand squares, clattn__operand grad) {
+    clattn__stage *stage = kernel(plan, target, "assa_backward_pairs", "assa_backward_pairs_mix", p, CLATTN_F32);
+    clattn__stage_define(plan, stage, "FORM", MIXED);
+    clattn__stage_define(plan, stage, "WINDOW", 0);
+    clattn__stage_define(plan, stage, "TYPE_G", p->grad_type);
+    add_operands(plan, stage, (clattn__operand[]){sums, squares, p->mix, grad}, 4);
+    clattn__stage_long(plan, stage, count);
+    clattn__stage_int(plan, stage, p->accumulate);
+    clattn__stage_range(stage, 1, 1, 1, 1);
+}
+
+void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
+                                 const clattn__core_gradients *g, clattn__operand grad_table, clattn__operand grad_mix) {
+    const uint64_t mark = plan->workspace_used;
+    const int64_t count = p->sizes.batch * p->sizes.heads * p->sizes.queries; /* windows tile the tokens */
+    const clattn__operand sums = clattn__plan_scratch(plan, count), squares = clattn__plan_scratch(plan, count);
+    pairs_rows(plan, target, p, p->mix.slot == CLATTN__SLOT_NONE ? SOFTMAX : MIXED, g, sums, squares);
+    if (grad_table.slot != CLATTN__SLOT_NONE)
+        pairs_table(plan, target, p, g, sums, grad_table);
+    if (grad_mix.slot != CLATTN__SLOT_NONE)
+        pairs_mix(plan, target, p, count, sums, squares, grad_mix);
+    clattn__plan_release(plan, mark);
+}
+
+/* ---- lists ---- */
+
+/* What the four stages pass on. */
+typedef struct lists {
+    clattn__operand indices, scores, weights, grad_s, sums, starts, transposed;
+    int64_t k;
+    bool all;
+} lists;
+
+static clattn__stage *list_stage(clattn__plan *plan, const clattn__target *target, const char *name,
+                                 const clattn__assa_pairs *p, const lists *l, const clattn__core_gradients *g) {
+    clattn__stage *stage = kernel(plan, target, "assa_backward", name, p, g->q.type);
+    clattn__stage_define(plan, stage, "NORMALISE_ALL", l->all);
+    return stage;
+}
+
+static void add_list_sizes(clattn__plan *plan, clattn__stage *stage, const clattn__assa_pairs *p, const lists *l) {
+    add_ints(plan, stage, (int64_t[]){p->sizes.queries, p->sizes.keys, p->sizes.heads, l->k}, 4);
+}
+
+static void list_weights(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
+                         const clattn__core_gradients *g) {
+    clattn__stage *stage = list_stage(plan, target, "assa_backward_weights", p, l, g);
+    add_view(plan, stage, &g->o);
+    add_view(plan, stage, &p->v);
+    add_operands(plan, stage, (clattn__operand[]){l->indices, l->scores, p->lse, l->weights, l->grad_s, l->sums}, 6);
+    add_list_sizes(plan, stage, p, l);
+    clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
+}
+
+static void list_queries(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
+                         const clattn__core_gradients *g) {
+    clattn__stage *stage = list_stage(plan, target, "assa_backward_queries", p, l, g);
+    add_view(plan, stage, &p->k);
+    add_operands(plan, stage, (clattn__operand[]){l->indices, l->grad_s}, 2);
+    add_view(plan, stage, &g->q);
+    add_list_sizes(plan, stage, p, l);
+    clattn__stage_float(plan, stage, p->scale);
+    clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
+}
+
+static void list_keys(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
+                      const clattn__core_gradients *g) {
+    clattn__stage *stage = list_stage(plan, target, "assa_backward_transpose", p, l, g);
+    add_operands(plan, stage, (clattn__operand[]){l->indices, l->starts, l->transposed}, 3);
+    add_list_sizes(plan, stage, p, l);
+    clattn__stage_range(stage, p->sizes.heads, p->sizes.batch, 1, 1);
+    stage = list_stage(plan, target, "assa_backward_keys", p, l, g);
+    add_view(plan, stage, &p->q);
+    add_view(plan, stage, &g->o);
+    add_operands(plan, stage, (clattn__operand[]){l->weights, l->grad_s, l->starts, l->transposed}, 4);
+    add_view(plan, stage, &g->k);
+    add_view(plan, stage, &g->v);
+    add_list_sizes(plan, stage, p, l);
+    clattn__stage_float(plan, stage, p->scale);
+    clattn__stage_range(stage, p->sizes.keys, p->sizes.heads, p->sizes.batch, 1);
+}
+
+void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
+                                clattn__operand indices, clattn__operand scores, int64_t k, bool normalise_all,
+                                const clattn__core_gradients *g) {
+    const uint64_t mark = plan->workspace_used;
+    const int64_t heads = p->sizes.batch * p->sizes.heads, rows = heads * p->sizes.queries;
+    lists l = {.indices = indices, .scores = scores, .k = k, .all = normalise_all};
+    l.weights = clattn__plan_scratch(plan, rows * k);
+    l.grad_s = clattn__plan_scratch(plan, rows * k);
+    l.sums = clattn__plan_scratch(plan, rows);
+    l.starts = clattn__plan_scratch(plan, heads * (p->sizes.keys + 1));
+    l.transposed = clattn__plan_scratch(plan, rows * k);
+    list_weights(plan, target, p, &l, g);
+    if (normalise_all) /* what every visible key gets, first; the lists add to it */
+        pairs_rows(plan, target, p, REST, g, l.sums, absent);
+    list_queries(plan, target, p, &l, g);
+    list_keys(plan, target, p, &l, g);
+    clattn__plan_release(plan, mark);
+}
