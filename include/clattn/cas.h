@@ -30,6 +30,11 @@ typedef enum clattn_cas_slot {
     CLATTN_CAS_V,       /* [B, H, n, DV], in */
     CLATTN_CAS_LENGTHS, /* [B], I32, in, where the problem has lengths; values are clamped to 0..n */
     CLATTN_CAS_O,       /* [B, H, n, DV], out */
+    CLATTN_CAS_SAVED,   /* [clattn_plan_saved_count], F32, where problem.train: written by forward, read by backward */
+    CLATTN_CAS_GRAD_O,  /* backward: in, beside o and every input of forward */
+    CLATTN_CAS_GRAD_Q,  /* backward: out, like all that follow; where the problem has a q; all zeros */
+    CLATTN_CAS_GRAD_K,
+    CLATTN_CAS_GRAD_V,
     CLATTN_CAS_SLOTS
 } clattn_cas_slot;
 
@@ -38,11 +43,17 @@ typedef enum clattn_cas_slot {
  * k, v, o  layouts; any storage type each, any strides that tensor.h allows; sizes D, DV >= 1
  * lengths  optional, I32 [B]: tokens at and past a length are padding. They are not read, and their rows of o are 0
  * causal   query i sees only keys j <= i
- * scale    0 = 1/sqrt(D) (default); else finite */
+ * scale    0 = 1/sqrt(D) (default); else finite
+ * train    plan a backward pass too (clattn_enqueue_backward): it takes the inputs of the forward call, and its o.
+ *          Gradients at padding are 0, whatever grad_o holds there
+ * grad_o, grad_k, grad_v, and grad_q with q   where train: layouts of the gradients, shapes of o, k, v, q, any storage
+ *          type each; overwritten. A k or v of stride 0 has gradients for each place that it stands for */
 typedef struct clattn_cas_problem {
     clattn_tensor q, k, v, lengths, o;
     bool causal;
     float scale;
+    bool train;
+    clattn_tensor grad_o, grad_q, grad_k, grad_v;
 } clattn_cas_problem;
 
 /* Plan a core; its tensors are numbered by clattn_cas_slot. Work O(n (D + DV) H); the workspace grows with n.

@@ -269,4 +269,6 @@ const clattn__variant clattn__variant_cas = {
     .forward = forward,
     .backward = backward,
     .core = clattn__cas_core,
+    .core_trains = clattn__cas_core_trains,
+    .core_backward = clattn__cas_core_backward,
 };

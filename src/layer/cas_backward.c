@@ -106,7 +106,7 @@ static void backward_plain(const description *d, const clattn_layer_shape *shape
     const clattn__operand scores = clattn__plan_scratch(plan, shape->batch * d->heads * n);
     const clattn__operand slopes = clattn__cas_slopes_make(plan, &heads);
     clattn__cas_scores(plan, &filters, &input, scores);
-    clattn__cas_weigh(plan, target, &heads, scores, &saved.pool, rows, &x, slopes);
+    clattn__cas_weigh(plan, target, &heads, scores, scores, &saved.pool, rows, &x, slopes);
     clattn__cas_convolve_backward(plan, target, &filters, &input,
                                   &(clattn__cas_convolved){.base = none(),
                                                            .weights = scores,

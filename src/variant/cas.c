@@ -1,5 +1,5 @@
 /* The additive core: problem -> plan. Given scores, everything is a softmax over them; causal, a scan. */
-#include "variant/cas.h"
+#include "variant/cas_backward.h"
 
 #include <math.h>
 
@@ -93,9 +93,8 @@ void clattn__cas_scan(clattn__plan *plan, const clattn__target *target, const cl
     stage->local_bytes = block_bytes(target, 3);
 }
 
-static clattn__operand score_keys(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                                  const clattn__cas_tensor *k, int64_t key_size, float scale) {
-    const clattn__operand scores = clattn__plan_scratch(plan, shape->batch * shape->heads * shape->length);
+static void score_keys(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                       const clattn__cas_tensor *k, int64_t key_size, float scale, clattn__operand scores) {
     clattn__stage *stage =
         append(plan, target, shape, "cas_keys", "cas_keys", key_size, clattn__ceil_div(shape->length, BLOCK));
     clattn__stage_define(plan, stage, "TYPE_K", k->type);
@@ -105,7 +104,6 @@ static clattn__operand score_keys(clattn__plan *plan, const clattn__target *targ
     clattn__stage_long(plan, stage, shape->length);
     clattn__stage_float(plan, stage, scale);
     add_strides(plan, stage, k);
-    return scores;
 }
 
 /* ---- the problem ---- */
@@ -152,7 +150,7 @@ static clattn_status check(const clattn_cas_problem *p, clattn__error *error) {
     return status;
 }
 
-static void bind(const clattn_cas_problem *p, clattn__plan *plan) {
+void clattn__cas_bind(const clattn_cas_problem *p, clattn__plan *plan) {
     clattn__plan_init(plan, CLATTN_CAS_SLOTS);
     if (!clattn__layout_absent(&p->q))
         clattn__plan_bind(plan, CLATTN_CAS_Q, "q", &p->q, true);
@@ -163,41 +161,69 @@ static void bind(const clattn_cas_problem *p, clattn__plan *plan) {
     clattn__plan_bind(plan, CLATTN_CAS_O, "o", &p->o, false);
 }
 
-static clattn__cas_tensor tensor_of(int slot, const clattn_tensor *t) {
+clattn__cas_tensor clattn__cas_tensor_of(int slot, const clattn_tensor *t) {
     return (clattn__cas_tensor){{slot, 0}, t->type, t->stride[0], t->stride[1], t->stride[2]};
 }
 
-static void append_stages(const clattn_cas_problem *p, const clattn__target *target, clattn__plan *plan) {
-    const clattn__cas_shape shape = {
+clattn__cas_shape clattn__cas_shape_of(const clattn_cas_problem *p) {
+    return (clattn__cas_shape){
         .batch = p->k.shape[0],
         .heads = p->k.shape[1],
         .length = p->k.shape[2],
         .size = p->v.shape[3],
         .lengths = clattn__layout_absent(&p->lengths) ? clattn__cas_none() : (clattn__operand){CLATTN_CAS_LENGTHS, 0},
     };
-    const clattn__cas_tensor k = tensor_of(CLATTN_CAS_K, &p->k), v = tensor_of(CLATTN_CAS_V, &p->v),
-                             o = tensor_of(CLATTN_CAS_O, &p->o);
-    const double scale = p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->k.shape[3]);
-    const clattn__operand scores = score_keys(plan, target, &shape, &k, p->k.shape[3], (float)scale);
+}
+
+float clattn__cas_scale_of(const clattn_cas_problem *p) {
+    return p->scale != 0 ? p->scale : (float)(1 / sqrt((double)p->k.shape[3]));
+}
+
+static clattn__operand reserve(clattn__plan *plan, bool save, int64_t count) {
+    return save ? clattn__plan_save(plan, CLATTN_CAS_SAVED, count) : clattn__plan_scratch(plan, count);
+}
+
+clattn__cas_core_saved clattn__cas_save_core(clattn__plan *plan, const clattn_cas_problem *p) {
+    const clattn__cas_shape shape = clattn__cas_shape_of(p);
+    const int64_t rows = shape.batch * shape.heads;
+    const clattn__operand none = clattn__cas_none();
+    clattn__cas_core_saved saved = {.steps = none, .pool = {none, none}};
+    saved.scores = reserve(plan, p->train && !p->causal, rows * shape.length);
+    if (!p->causal)
+        saved.pool.means = reserve(plan, p->train, rows * shape.size);
+    if (p->train && p->causal)
+        saved.steps = reserve(plan, true, rows * shape.length * 2);
+    else if (p->train)
+        saved.pool.states = reserve(plan, true, rows * 2);
+    return saved;
+}
+
+static void append_stages(const clattn_cas_problem *p, const clattn__target *target, clattn__plan *plan) {
+    const clattn__cas_shape shape = clattn__cas_shape_of(p);
+    const clattn__cas_tensor k = clattn__cas_tensor_of(CLATTN_CAS_K, &p->k),
+                             v = clattn__cas_tensor_of(CLATTN_CAS_V, &p->v),
+                             o = clattn__cas_tensor_of(CLATTN_CAS_O, &p->o);
+    const clattn__cas_core_saved saved = clattn__cas_save_core(plan, p);
+    score_keys(plan, target, &shape, &k, p->k.shape[3], clattn__cas_scale_of(p), saved.scores);
     if (p->causal) {
-        clattn__cas_scan(plan, target, &shape, scores, &v, &o, clattn__cas_none());
+        clattn__cas_scan(plan, target, &shape, saved.scores, &v, &o, saved.steps);
         return;
     }
     const int64_t span = clattn__cas_span(target, shape.batch * shape.heads, shape.length, BLOCK);
-    const clattn__cas_parts parts = sum_parts(plan, target, &shape, scores, &v, &o, span);
-    const clattn__cas_means rows = {clattn__plan_scratch(plan, shape.batch * shape.heads * shape.size),
-                                    clattn__cas_none()};
-    clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts, &rows);
-    clattn__cas_spread(plan, target, &shape, rows.means, clattn__cas_none(), &o);
+    const clattn__cas_parts parts = sum_parts(plan, target, &shape, saved.scores, &v, &o, span);
+    clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts, &saved.pool);
+    clattn__cas_spread(plan, target, &shape, saved.pool.means, clattn__cas_none(), &o);
 }
 
 clattn_status clattn__cas_core(const void *problem, const clattn__target *target, clattn__plan *plan,
                                clattn__error *error) {
     const clattn_cas_problem *p = problem;
     clattn_status status = check(p, error);
+    if (status == CLATTN_SUCCESS && p->train)
+        status = clattn__cas_gradients_check(p, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    bind(p, plan);
+    clattn__cas_bind(p, plan);
     if (p->k.shape[0] > 0 && p->k.shape[1] > 0 && p->k.shape[2] > 0)
         append_stages(p, target, plan);
     return CLATTN_SUCCESS;

@@ -152,6 +152,9 @@ void clattn__cas_mix(clattn__plan *plan, const clattn__target *target, const cla
 
 clattn_status clattn__cas_core(const void *problem, const clattn__target *target, clattn__plan *plan,
                                clattn__error *error);
+bool clattn__cas_core_trains(const void *problem);
+clattn_status clattn__cas_core_backward(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                        clattn__error *error);
 
 /* ---- shared by the files of this family ---- */
 

@@ -44,13 +44,34 @@ static clattn__stage *append_all(clattn__plan *plan, const clattn__target *targe
 }
 
 void clattn__cas_weigh(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                       clattn__operand scores, const clattn__cas_means *pool, clattn__operand rows,
-                       const clattn__cas_tensor *v, clattn__operand slopes) {
+                       clattn__operand scores, clattn__operand weights, const clattn__cas_means *pool,
+                       clattn__operand rows, const clattn__cas_tensor *v, clattn__operand slopes) {
     clattn__stage *stage = append_all(plan, target, shape, "cas_backward_scores", shape->size, v->type, CLATTN_F32);
-    const clattn__operand operands[] = {scores, pool->states, rows, pool->means, v->at, shape->lengths, scores, slopes};
+    const clattn__operand operands[] = {scores, pool->states,   rows,    pool->means,
+                                        v->at,  shape->lengths, weights, slopes};
     add_operands(plan, stage, operands, 8);
     clattn__stage_long(plan, stage, shape->length);
     add_strides(plan, stage, v);
+}
+
+void clattn__cas_values_backward(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                                 clattn__operand weights, clattn__operand rows, const clattn__cas_tensor *grad_v) {
+    clattn__stage *stage =
+        append_all(plan, target, shape, "cas_backward_values", shape->size, CLATTN_F32, grad_v->type);
+    const clattn__operand operands[] = {weights, rows, grad_v->at};
+    add_operands(plan, stage, operands, 3);
+    clattn__stage_long(plan, stage, shape->length);
+    add_strides(plan, stage, grad_v);
+}
+
+void clattn__cas_keys_backward(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                               clattn__operand slopes, float factor, const clattn__cas_tensor *grad_k, int64_t size) {
+    clattn__stage *stage = append_all(plan, target, shape, "cas_backward_keys", size, CLATTN_F32, grad_k->type);
+    clattn__stage_operand(plan, stage, slopes);
+    clattn__stage_operand(plan, stage, grad_k->at);
+    clattn__stage_long(plan, stage, shape->length);
+    clattn__stage_float(plan, stage, factor);
+    add_strides(plan, stage, grad_k);
 }
 
 /* ---- causal ---- */

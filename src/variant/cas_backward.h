@@ -44,10 +44,17 @@ enum { CLATTN__CAS_HALO = 8 }; /* zeros before and behind a row of slopes: the w
 /* Gradients of scores: [B, H, HALO + n + HALO], unwritten. */
 clattn__operand clattn__cas_slopes_make(clattn__plan *plan, const clattn__cas_shape *shape);
 
-/* Softmax over all keys, backwards. scores [B, H, n] become weights; rows [B, H, size]: gradients of the means. */
+/* Softmax over all keys, backwards. scores [B, H, n], weights too, may be the same memory; rows [B, H, size]: gradients
+ * of the means. */
 void clattn__cas_weigh(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
-                       clattn__operand scores, const clattn__cas_means *pool, clattn__operand rows,
-                       const clattn__cas_tensor *v, clattn__operand slopes);
+                       clattn__operand scores, clattn__operand weights, const clattn__cas_means *pool,
+                       clattn__operand rows, const clattn__cas_tensor *v, clattn__operand slopes);
+
+/* The gradient of v from weights, and from slopes that of keys, whose every channel gets factor * slope. */
+void clattn__cas_values_backward(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                                 clattn__operand weights, clattn__operand rows, const clattn__cas_tensor *grad_v);
+void clattn__cas_keys_backward(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
+                               clattn__operand slopes, float factor, const clattn__cas_tensor *grad_k, int64_t size);
 
 /* The causal scan, backwards, from the steps that it left: dv, and slopes. */
 typedef struct clattn__cas_scanned {
@@ -72,6 +79,24 @@ typedef struct clattn__cas_convolved {
 
 void clattn__cas_convolve_backward(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *filters,
                                    const clattn__cas_input *input, const clattn__cas_convolved *c);
+
+/* ---- core ---- */
+
+/* What a core's forward pass leaves: scores [B, H, n] and the means that they pool; causal, steps [B, H, n, 2]. */
+typedef struct clattn__cas_core_saved {
+    clattn__operand scores, steps;
+    clattn__cas_means pool;
+} clattn__cas_core_saved;
+
+/* Reserved in SAVED where the problem trains, else in the workspace. */
+clattn__cas_core_saved clattn__cas_save_core(clattn__plan *plan, const clattn_cas_problem *p);
+
+clattn__cas_shape clattn__cas_shape_of(const clattn_cas_problem *p);
+clattn__cas_tensor clattn__cas_tensor_of(int slot, const clattn_tensor *t);
+float clattn__cas_scale_of(const clattn_cas_problem *p);
+
+void clattn__cas_bind(const clattn_cas_problem *p, clattn__plan *plan);
+clattn_status clattn__cas_gradients_check(const clattn_cas_problem *p, clattn__error *error);
 
 /* ---- vit ---- */
 
