@@ -21,14 +21,14 @@ FIELDS = {"variant": str, "mode": (str, type(None)), "n": int, "batch": int, "d"
           "p10_ms": float, "p90_ms": float, "gflops": float, "gbps": float, "peak_share": float, "workspace_bytes": int,
           "device_bytes": int, "runs": int, "peak_gflops": float, "peak_gbps": float}
 
-# Options of a layer; "core" where its core is measured too, "train" where its backward pass exists.
+# Options of a layer, and whether it has a core.
 CASES = {
-    "dense": [(["--causal"], "core train")],
-    "assa": [(["--k", "8"], "core"), (["--mode", "adaptive", "--window", "2", "--shift", "1"], "core")],
-    "cas": [([], "core"), (["--mode", "vit"], "")],
-    "cjar": [(["--window-left", "5", "--window-right", "3", "--random", "0.1"], "core")],
-    "aft": [([], "core"), (["--mode", "full"], "core"), (["--mode", "local", "--local", "4"], ""),
-            (["--mode", "conv"], "")],
+    "dense": [(["--causal"], True)],
+    "assa": [(["--k", "8"], True), (["--mode", "adaptive", "--window", "2", "--shift", "1"], True)],
+    "cas": [([], True), (["--mode", "vit"], False)],
+    "cjar": [(["--window-left", "5", "--window-right", "3", "--random", "0.1"], True)],
+    "aft": [([], True), (["--mode", "full"], True), (["--mode", "local", "--local", "4"], False),
+            (["--mode", "conv"], False)],
 }
 SMALL = ["--n", "20", "--d", "16", "--heads", "2", "--repeat", "2"]
 
@@ -55,13 +55,19 @@ def check_row(row, family, **known):
 
 
 def test_rows(family):
-    for options, more in CASES[family]:
+    for options, core in CASES[family]:
         shape = {"n": 20, "d": 16, "heads": 2, "batch": 1, "runs": 2}
         check_row(*rows(family, *SMALL, *options), family, level="layer", direction="forward", **shape)
-        if "core" in more:
+        if core:
             check_row(*rows(family, *SMALL, *options, "--level", "core"), family, level="core", **shape)
-        if "train" in more:
-            check_row(*rows(family, *SMALL, *options, "--direction", "train"), family, direction="train", **shape)
+
+
+def test_train(family):
+    for options, _ in CASES[family]:
+        args = [family, *SMALL, *options, "--direction", "train"]
+        if "no backward pass" in call(*args).stderr:
+            continue
+        check_row(*rows(*args), family, direction="train")
 
 
 def test_storages(family):
@@ -76,6 +82,28 @@ def test_several(family):
     assert len(rows(family, *SMALL, *CASES[family][0][0], "--paced", stdin="\n\n\n")) == 3
     text = call(family, *SMALL, *CASES[family][0][0])
     assert text.returncode == 0 and "GFLOP/s" in text.stdout and text.stdout.count("\n") == 4, text.stdout
+
+
+def test_shapes(family):
+    """Every line of bench/shapes, at a small size."""
+    lines = (pathlib.Path(KERNELS).parent / "bench/shapes" / f"{family}.txt").read_text("ascii").splitlines()
+    for line in lines:
+        if line and not line.startswith("#") and "train" not in line:
+            check_row(*rows(family, *line.split(), *SMALL, "--n", "64"), family, n=64)
+
+
+def test_compare(family):
+    """The comparison, without PyTorch or with it."""
+    if family != FAMILIES[0] or set(FAMILIES) != set(CASES):
+        return
+    script = pathlib.Path(KERNELS).parent / "bench/compare"
+    with tempfile.TemporaryDirectory() as folder:
+        r = subprocess.run([sys.executable, "-B", script, "-c", CLATTN, "--n", "16", "--d", "16", "--heads", "2", "--rounds",
+                            "2", "--direction", "forward", "--threads", "1", "--output", folder],
+                           capture_output=True, text=True, timeout=600)
+        assert r.returncode == 0, r.stderr
+        table = (pathlib.Path(folder) / "bench-table.md").read_text("utf-8").splitlines()
+        assert sum(line.startswith("| ") for line in table) >= 7, table
 
 
 def test_usage(family):
@@ -118,7 +146,7 @@ def test_refusal(family):
         options += ["--mode", "simple"]
     with tempfile.TemporaryDirectory() as folder:
         refuses("of the output is", family, *options, **broken(folder, "*.*", r"\b(native_exp2|exp2|exp)\(", r"\1(0.9f * "))
-        if "train" in CASES[family][0][1]:
+        if family == "dense":
             refuses("slope", family, *options, "--direction", "train",
                     **broken(folder, "gemm_backward.cl", r"\bLOAD\(TYPE_X,", "1.2f * LOAD(TYPE_X,"))
 
