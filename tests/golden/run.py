@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Run the stored golden cases through the command line and compare. Standard library only; prints TAP.
 
-  run.py CLATTN [--families NAME,NAME...] [GROUP...]     all groups, or those named, enabled or not
+  run.py CLATTN [--families NAME,NAME...] [GROUP...]     all groups, or those named
 
-A group that enabled.txt does not list, or whose family is not among those built, is reported as skipped case by case,
-unless it is named.
+A group whose family is not among those built is reported as skipped case by case, unless it is named.
 """
 import os
 import shlex
@@ -19,11 +18,6 @@ import answers  # noqa: E402
 
 LIMIT = 2e-5  # largest error over the largest magnitude of the answer
 SECONDS = 120
-
-
-def enabled_groups():
-    with open(os.path.join(HERE, "enabled.txt"), encoding="ascii") as f:
-        return {line.strip() for line in f if line.strip() and not line.startswith("#")}
 
 
 def cases():
@@ -57,12 +51,14 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     clattn, args = os.path.abspath(sys.argv[1]), sys.argv[2:]
-    enabled, todo = enabled_groups(), list(cases())
+    todo = list(cases())
+    groups = {group for group, _ in todo}
+    wanted = groups
     if args[:1] == ["--families"]:
-        enabled = {group for group in enabled if group.split("-")[0] in args[1].split(",")}
+        wanted = {group for group in groups if group.split("-")[0] in args[1].split(",")}
         args = args[2:]
-    enabled = set(args) or enabled
-    unknown = enabled - {group for group, _ in todo}
+    wanted = set(args) or wanted
+    unknown = wanted - groups
     if unknown:
         print(f"no such group: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
@@ -75,9 +71,9 @@ def main():
         os.environ.setdefault("CLATTN_CACHE_DIR", os.path.join(temporary, "cache"))
         for number, (group, name) in enumerate(todo, 1):
             title = f"{number} - {group}/{name}"
-            if group not in enabled:
+            if group not in wanted:
                 skipped += 1
-                print(f"ok {title} # SKIP not enabled, or not built")
+                print(f"ok {title} # SKIP family not built, or not asked for")
                 continue
             why = run(clattn, os.path.join(HERE, group, name), os.path.join(temporary, f"{number}.npy"))
             passed, failed = passed + (why is None), failed + (why is not None)
