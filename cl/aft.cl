@@ -14,23 +14,6 @@
 #error "GATE, CAUSAL, TOTAL, POSITION: see aft.cl"
 #endif
 
-// The heads' position weights, one lane a channel; 1 without them.
-inline V position_of(__global const float *position, const long offset, const strip s, const int v,
-                     const int head_size) {
-#if POSITION
-    float t[VW];
-    const long c = (long)s.group * s.width + s.c + v * VW, lanes = strip_lanes(s, v);
-    for (int l = 0; l < VW; l++) t[l] = l < lanes ? position[offset + (c + l) / head_size] : 0.0f;
-#if VW == 1
-    return t[0];
-#else
-    return CAT(vload, VW)(0, t);
-#endif
-#else
-    return (V)(1.0f);
-#endif
-}
-
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_sum(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
         const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset, const long x_batch,

@@ -18,12 +18,13 @@
 // Padding is never read; its rows of y are 0; a future key's NaN stays out of earlier rows. q and y may share memory.
 // Local memory (WG > 1): BM * (BN + 1) floats. Private: 3 BM CV vectors, and E when WG is 1.
 // Defines: see include/aft.h (NV is 1, TB the rows of a key block = BN); tile.h with TNV 2; BM a multiple of TM,
-// BN a multiple of VW, CV vectors of a work-item; GATE, CAUSAL, FACTORS 0|1.
+// BN a multiple of VW, CV vectors of a work-item; GATE, CAUSAL, FACTORS, TRACES 0|1.
 #include "aft.h"
 #include "tile.h"
 
-#if !defined(GATE) || !defined(CAUSAL) || !defined(FACTORS) || !defined(BM) || !defined(BN) || !defined(CV)
-#error "GATE, CAUSAL, FACTORS, BM, BN, CV: see aft_full.cl"
+#if !defined(GATE) || !defined(CAUSAL) || !defined(FACTORS) || !defined(BM) || !defined(BN) || !defined(CV) || \
+    !defined(TRACES)
+#error "GATE, CAUSAL, FACTORS, BM, BN, CV, TRACES: see aft_full.cl"
 #endif
 #if TNV != 2 || NV != 1
 #error "TNV is 2: sum and mean; NV is 1"
@@ -126,8 +127,12 @@ inline float fill_row(SHARED float *e, const bias w, const long i, const long be
     return a;
 }
 
-// One row and vector, term by term. Scores compare as pairs: (k - k') + (w - w') keeps w's digits beside a large k.
-inline V exact(__global const STORAGE(TYPE_X) * k, const long ki, const long k_row,
+// One row and vector, term by term, and its (K, C). Scores compare as traces: (k - k') + (w - w') keeps w's digits beside a large k.
+typedef struct averaged {
+    V mean, k, c;
+} averaged;
+
+inline averaged exact(__global const STORAGE(TYPE_X) * k, const long ki, const long k_row,
                __global const STORAGE(TYPE_X) * x, const long xi, const long x_row, const int lanes, const bias w,
                const long i, const long end) {
     V k0 = (V)(NOTHING), w0 = (V)(0.0f), sum = (V)(0.0f), mean = (V)(0.0f);
@@ -141,7 +146,8 @@ inline V exact(__global const STORAGE(TYPE_X) * k, const long ki, const long k_r
         k0 = select(k0, kj, above);
         w0 = select(w0, wj, above);
     }
-    return ratio(mean, sum);
+    averaged a = {ratio(mean, sum), k0, w0 + log(sum)};
+    return a;
 }
 
 inline bool too_small(const V sum) {
@@ -161,7 +167,7 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
          const long panels_offset, __global const float *tops, const long tops_offset, __global const float *w,
          const long w_offset, const long w_row, __global const float *rows, const long rows_offset,
          const long columns, const long rank, __global const int *lengths, const long lengths_offset, const long n,
-         const int width, const int strips, const int vectors, const long blocks) {
+         const int width, const int strips, const int vectors, const long blocks, TRACES_PARAMETERS) {
     const int lid = (int)get_local_id(0), first_vector = (int)get_group_id(0) * WG * CV;
     const long i0 = (long)get_group_id(1) * BM, b = get_group_id(2);
     const long seen = tokens_of(lengths, lengths_offset, b, n), last = min(i0 + BM, n);
@@ -210,13 +216,17 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
             const state s = acc[u][i - i0];
             V out = (V)(0.0f);
             if (i < seen) {
-                V mean = s.mean / s.sum;
+                averaged own = {s.mean / s.sum, s.top, log(s.sum)};
                 if (too_small(s.sum)) {
-                    mean = exact(k, k_offset + b * k_batch + group * k_group + c, k_row, x,
+                    own = exact(k, k_offset + b * k_batch + group * k_group + c, k_row, x,
                                  x_offset + b * x_batch + group * x_group + c, x_row, lanes, weights, i,
                                  CAUSAL ? i + 1 : seen);
                 }
-                out = OPEN(load_lanes(q, qi + i * q_row, lanes)) * mean;
+#if TRACES
+                trace_store(traces + (traces_offset + b * traces_batch + i * traces_row + group * traces_group + c),
+                            second, lanes, own.k, own.c, own.mean);
+#endif
+                out = OPEN(load_lanes(q, qi + i * q_row, lanes)) * own.mean;
             }
             store_lanes(y, yi + i * y_row, lanes, out);
         }

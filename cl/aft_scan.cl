@@ -11,15 +11,15 @@
 //               (SUFFIX 1); AVERAGE 1 instead: before[b][0] = the average of v over all tokens (mode simple)
 //   aft_band    block, strip: y
 //
-// Scores are compared as pairs (k, w): (k - k') + (w - w') keeps w's digits beside a large k.
+// Scores are compared as traces (k, w): (k - k') + (w - w') keeps w's digits beside a large k.
 // Padding is never read; its rows of y are 0. q and y may be the same memory.
 // Local memory: none; aft_band keeps TB states in private memory when AHEAD is 1.
 // Defines: see include/aft.h; GATE, SHARED_KEY (one key a group: conv), SUFFIX, AVERAGE, AHEAD (tokens right of the band are
-// visible) 0|1.
+// visible), TRACES (see include/aft.h) 0|1.
 #include "aft.h"
 
-#if !defined(GATE) || !defined(SHARED_KEY) || !defined(SUFFIX) || !defined(AVERAGE) || !defined(AHEAD)
-#error "GATE, SHARED_KEY, SUFFIX, AVERAGE, AHEAD: see aft_scan.cl"
+#if !defined(GATE) || !defined(SHARED_KEY) || !defined(SUFFIX) || !defined(AVERAGE) || !defined(AHEAD) || !defined(TRACES)
+#error "GATE, SHARED_KEY, SUFFIX, AVERAGE, AHEAD, TRACES: see aft_scan.cl"
 #endif
 
 // Keys and values of one batch and strip.
@@ -114,8 +114,12 @@ inline state right_of(const source t, const strip s, const int v, const long fir
     return block < blocks ? state_merge(own, state_load(after, block * 3 * pitch + v * VW, pitch)) : own;
 }
 
-// The average over left, band and right. bias[j] is w_ij.
-inline V average(const source t, const strip s, const int v, const state left, const state right, const long first,
+// The average over left, band and right, and its (K, C). bias[j] is w_ij.
+typedef struct averaged {
+    V mean, k, c;
+} averaged;
+
+inline averaged average(const source t, const strip s, const int v, const state left, const state right, const long first,
                  const long last, __global const float *bias) {
     V k0 = fmax(left.top, right.top), w0 = (V)(0.0f);
     for (long j = first; j < last; j++) {
@@ -131,7 +135,11 @@ inline V average(const source t, const strip s, const int v, const state left, c
         sum += e;
         mean = fma(e, value_of(t, s, v, j), mean);
     }
-    return ratio(mean, sum);
+    averaged a = {ratio(mean, sum), k0, w0};
+#if TRACES
+    a.c = w0 + log(sum);
+#endif
+    return a;
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
@@ -143,7 +151,7 @@ aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
          const long before_offset, __global const float *after, const long after_offset, __global const float *bias,
          const long bias_offset, const long bias_row, const long bias_group, __global const int *lengths,
          const long lengths_offset, const long n, const int width, const int strips, const int strip_count,
-         const long pitch, const long reach, const long ahead) {
+         const long pitch, const long reach, const long ahead, TRACES_PARAMETERS) {
     if (get_global_id(0) >= strip_count) return;
     const strip s = strip_here(width, strips);
     const long block = get_group_id(1), blocks = get_num_groups(1), b = get_group_id(2);
@@ -172,10 +180,15 @@ aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
 #endif
             const long first = max(i - reach, 0L), last = min(i + ahead + 1, seen);
             __global const float *w = bias + (bias_offset + i * bias_row + s.group * bias_group + reach - i);
-            const V mean = average(t, s, v, left, right, first, last, w);
+            const averaged a = average(t, s, v, left, right, first, last, w);
+#if TRACES
+            trace_store(traces + (traces_offset + b * traces_batch + i * traces_row + s.group * traces_group + s.c +
+                                  v * VW),
+                        second, lanes, a.k, a.c, a.mean);
+#endif
             if (i >= reach) left = state_add(left, key_of(t, s, v, i - reach), value_of(t, s, v, i - reach));
             store_lanes(y, yi + i * y_row + v * VW, lanes,
-                        OPEN(load_lanes(q, qi + i * q_row + v * VW, lanes)) * mean);
+                        OPEN(load_lanes(q, qi + i * q_row + v * VW, lanes)) * a.mean);
         }
         for (long i = max(stop, begin); i < end; i++) store_lanes(y, yi + i * y_row + v * VW, lanes, (V)(0.0f));
     }

@@ -30,6 +30,20 @@ static const layer_case cases[] = {
     {LAYER("dense", "", 2, 21, 10, 2), PADDED(full_and_empty), .spread = 10},
     {LAYER("dense", "", 2, 21, 10, 2), PADDED(none)},
     {LAYER("dense", "causal", 1, 67, 20, 1)},
+
+    {LAYER("aft", "mode=gated", 2, 40, 12, 3)},
+    {LAYER("aft", "mode=gated causal", 2, 21, 12, 3), PADDED(full_and_short)},
+    {LAYER("aft", "mode=gated-matrix", 2, 21, 10, 2), PADDED(full_and_empty)},
+    {LAYER("aft", "mode=gated-matrix causal", 1, 40, 12, 3)},
+    {LAYER("aft", "mode=full", 2, 21, 12, 3), PADDED(full_and_short), .table = 25},
+    {LAYER("aft", "mode=full causal", 1, 40, 10, 1), .rank = 3},
+    {LAYER("aft", "mode=full", 1, 1, 8, 2)},
+    {LAYER("aft", "mode=local local=4", 2, 40, 12, 3)},
+    {LAYER("aft", "mode=local local=3 causal", 2, 21, 10, 2), PADDED(full_and_empty), .rank = 2, .table = 30},
+    {LAYER("aft", "mode=simple", 2, 40, 12, 3), PADDED(full_and_short)},
+    {LAYER("aft", "mode=simple causal", 2, 21, 10, 2), PADDED(none)},
+    {LAYER("aft", "mode=conv", 2, 40, 12, 3), .kernel = 7, .reparam = true},
+    {LAYER("aft", "mode=conv causal", 2, 21, 10, 2), PADDED(full_and_short), .kernel = 3},
 };
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };

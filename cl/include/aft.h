@@ -103,6 +103,25 @@ inline V sigmoid(const V x) {
 #define OPEN(q) (q)
 #endif
 
+// The heads' position weights, one lane a channel; 1 without them (POSITION 0).
+#if defined(POSITION)
+inline V position_of(__global const float *position, const long offset, const strip s, const int v,
+                     const int head_size) {
+#if POSITION
+    float t[VW];
+    const long c = (long)s.group * s.width + s.c + v * VW, lanes = strip_lanes(s, v);
+    for (int l = 0; l < VW; l++) t[l] = l < lanes ? position[offset + (c + l) / head_size] : 0.0f;
+#if VW == 1
+    return t[0];
+#else
+    return CAT(vload, VW)(0, t);
+#endif
+#else
+    return (V)(1.0f);
+#endif
+}
+#endif
+
 // A channel's softmax over some tokens: sum = sum_j e^(k_j - top), mean = sum_j e^(k_j - top) v_j, top >= all k_j.
 // NOTHING stands for minus infinity: differences with it stay finite, so no NaN arises.
 #define NOTHING -3.0e38f
@@ -155,5 +174,37 @@ inline void state_store(__global float *p, const long i, const long pitch, const
     RAW_STORE(s.sum, p + i + pitch);
     RAW_STORE(s.mean, p + i + 2 * pitch);
 }
+
+// What forward leaves of a query for backward: its average o, and (K, C), K + C = the logarithm of its sum of
+// exponentials. [B, n, 3, channels]: rows K, C, o of a token `second` apart. TRACES 0|1.
+#if defined(TRACES)
+#define TRACES_PARAMETERS                                                                                              \
+    __global float *traces, const long traces_offset, const long traces_batch, const long traces_row,                  \
+        const long traces_group, const long second
+
+inline void trace_store(__global float *to, const long second, const int lanes, const V k, const V c, const V o) {
+#if VW > 1
+    if (lanes == VW) {
+        RAW_STORE(k, to);
+        RAW_STORE(c, to + second);
+        RAW_STORE(o, to + 2 * second);
+        return;
+    }
+    float t[3 * VW];
+    CAT(vstore, VW)(k, 0, t);
+    CAT(vstore, VW)(c, 1, t);
+    CAT(vstore, VW)(o, 2, t);
+    for (int r = 0; r < 3; r++) {
+        for (int l = 0; l < lanes; l++) to[r * second + l] = t[r * VW + l];
+    }
+#else
+    if (lanes > 0) {
+        to[0] = k;
+        to[second] = c;
+        to[2 * second] = o;
+    }
+#endif
+}
+#endif
 
 #endif

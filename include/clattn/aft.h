@@ -59,13 +59,23 @@ typedef enum clattn_aft_slot {
     CLATTN_AFT_Q,        /* [B, n, H, dh], in, before the sigmoid */
     CLATTN_AFT_K,        /* [B, n, H, dh], in; CONV: [B, n, H, 1] */
     CLATTN_AFT_V,        /* [B, n, H, dh], in */
-    CLATTN_AFT_Y,        /* [B, n, H, dh], out; may be Q's memory and layout, but for GATED_MATRIX */
+    CLATTN_AFT_Y,        /* [B, n, H, dh], out; may be Q's memory and layout, but for GATED_MATRIX and where train */
     CLATTN_AFT_LENGTHS,  /* [B], I32, in, optional in the problem; values are clamped to 0..n */
     CLATTN_AFT_POSITION, /* [H], F32, in, optional in the problem (GATED, GATED_MATRIX): all 1 without it */
     CLATTN_AFT_W,        /* [T, T], F32, in (FULL, LOCAL) */
     CLATTN_AFT_W_LEFT,   /* [T, rank], F32, in: instead of W, with W_RIGHT */
     CLATTN_AFT_W_RIGHT,  /* [T, rank], F32, in */
     CLATTN_AFT_TAPS,     /* [H, taps], F32, in (CONV); taps odd */
+    CLATTN_AFT_SAVED,    /* [clattn_plan_saved_count], F32, where problem.train; modes that average */
+    CLATTN_AFT_GRAD_Y,   /* backward: shape and type of Y, in; what follows goes out, overwritten */
+    CLATTN_AFT_GRAD_Q,   /* as Q; so with K and V */
+    CLATTN_AFT_GRAD_K,
+    CLATTN_AFT_GRAD_V,
+    CLATTN_AFT_GRAD_POSITION, /* as POSITION, F32, optional in the problem; so with the others */
+    CLATTN_AFT_GRAD_W,        /* 0 where no average looks: past n, past the band, at hidden keys */
+    CLATTN_AFT_GRAD_W_LEFT,
+    CLATTN_AFT_GRAD_W_RIGHT,
+    CLATTN_AFT_GRAD_TAPS,
     CLATTN_AFT_SLOTS
 } clattn_aft_slot;
 
@@ -75,11 +85,14 @@ typedef enum clattn_aft_slot {
  * mode    a clattn_aft_mode; default GATED
  * causal  default false
  * local   s >= 1, for LOCAL
- * tensor  layouts by clattn_aft_slot */
+ * train   plan a backward pass too (clattn_enqueue_backward); default false. It takes Q, K, V and what else forward took,
+ *         Y (GATED) and SAVED as forward wrote them, and GRAD_Y; gradients at padding are 0, whatever GRAD_Y holds there
+ * tensor  layouts by clattn_aft_slot; SAVED's is ignored */
 typedef struct clattn_aft_problem {
     int mode;
     bool causal;
     int64_t local;
+    bool train;
     clattn_tensor tensor[CLATTN_AFT_SLOTS];
 } clattn_aft_problem;
 

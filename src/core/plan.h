@@ -20,7 +20,7 @@
 #include "base/text.h"
 
 enum {
-    CLATTN__MAX_STAGES = 32,
+    CLATTN__MAX_STAGES = 64,
     CLATTN__MAX_ARGS = 48,
     CLATTN__MAX_DEFINES = 40,
     CLATTN__MAX_SLOTS = 40,

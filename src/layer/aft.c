@@ -106,17 +106,6 @@ static clattn_status check_shape(const clattn_aft_layer_desc *desc, const clattn
     return CLATTN_SUCCESS;
 }
 
-static void bind_shape(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan) {
-    const int64_t x[] = {shape->batch, shape->length, desc->model_size};
-    const clattn_tensor layout = clattn_tensor_make(NULL, shape->type, 3, x);
-    const clattn_tensor lengths = clattn_tensor_make(NULL, CLATTN_I32, 1, x);
-    clattn__plan_init(plan, CLATTN_LAYER_SLOTS);
-    clattn__plan_bind(plan, CLATTN_LAYER_X, "x", &layout, false);
-    clattn__plan_bind(plan, CLATTN_LAYER_Y, "y", &layout, false);
-    if (shape->has_lengths)
-        clattn__plan_bind(plan, CLATTN_LAYER_LENGTHS, "lengths", &lengths, false);
-}
-
 /* Projections of x, rows contiguous. */
 static clattn__linear_call call_on(const clattn_layer_shape *shape, clattn__linear linear, int weights) {
     return (clattn__linear_call){.linear = linear,
@@ -135,20 +124,12 @@ static clattn__linear_out gate_out(const clattn__aft *aft, int64_t d) {
     return out;
 }
 
-static clattn__aft_view view(clattn__operand at, const clattn_layer_shape *shape, int64_t columns, int64_t head) {
-    return (clattn__aft_view){at, shape->length * columns, columns, head};
-}
-
-/* Keys and values, and the gate where it does not stand alone, contiguous in the workspace. */
+/* Keys and values, and the gate where it does not stand alone. */
 static void project(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, const clattn__target *target,
-                    clattn__plan *plan, clattn__aft *aft) {
+                    clattn__plan *plan, const clattn__aft *aft) {
     const int64_t d = desc->model_size, n = shape->length;
-    const bool conv = desc->mode == CLATTN_AFT_CONV;
-    const int64_t key_columns = conv ? desc->heads : d;
     const clattn__aft_split how = clattn__aft_split_of(desc, target);
-    aft->k =
-        view(clattn__plan_scratch(plan, shape->batch * n * key_columns), shape, key_columns, conv ? 1 : aft->head_size);
-    aft->v = view(clattn__plan_scratch(plan, shape->batch * n * d), shape, d, aft->head_size);
+    const int64_t key_columns = clattn__aft_key_columns(desc);
     const clattn__linear_out gate = gate_out(aft, d), key = clattn__out_rows(aft->k.at, n, key_columns),
                              value = clattn__out_rows(aft->v.at, n, d);
     clattn__linear_call in = call_on(shape, clattn__aft_linear_in(desc, how), RESIDENT_IN);
@@ -163,6 +144,14 @@ static void project(const clattn_aft_layer_desc *desc, const clattn_layer_shape 
     }
 }
 
+static void place_keys(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan,
+                       clattn__aft *aft) {
+    const int64_t rows = shape->batch * shape->length, columns = clattn__aft_key_columns(desc);
+    aft->k = clattn__aft_rows_view(clattn__plan_scratch(plan, rows * columns), shape, columns, columns / desc->heads);
+    aft->v = clattn__aft_rows_view(clattn__plan_scratch(plan, rows * desc->model_size), shape, desc->model_size,
+                                   aft->head_size);
+}
+
 /* The gate alone, and then the core: with K and V, or for more tokens than channels without them. */
 static void gated(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, const clattn__target *target,
                   clattn__plan *plan, clattn__aft *aft) {
@@ -170,11 +159,13 @@ static void gated(const clattn_aft_layer_desc *desc, const clattn_layer_shape *s
     clattn__linear_call gate = call_on(shape, clattn__aft_linear_alone(desc, CLATTN__AFT_GATE_ALONE), RESIDENT_ALONE);
     gate.out[0] = gate_out(aft, desc->model_size);
     clattn__linear_apply(plan, target, &gate);
-    if (clattn__aft_may_skip(desc, target, &gram) && shape->length > desc->model_size) {
+    if (!shape->train && clattn__aft_may_skip(desc, target, &gram) && shape->length > desc->model_size) {
         aft->k = aft->v = aft->q; /* not read */
         clattn__aft_gram_core(plan, target, aft, &gram, slot(CLATTN_LAYER_X), shape->type, resident(RESIDENT_FACTOR));
         return;
     }
+    if (!shape->train)
+        place_keys(desc, shape, plan, aft);
     project(desc, shape, target, plan, aft);
     clattn__aft_core(plan, target, aft);
 }
@@ -208,38 +199,66 @@ static void set_bias(const clattn_aft_layer_desc *desc, clattn__aft *aft) {
     }
 }
 
-static clattn_status forward(const void *data, const clattn_layer_shape *shape, const clattn__target *target,
-                             clattn__plan *plan, clattn__error *error) {
-    const clattn_aft_layer_desc *desc = data;
-    clattn_status status = check_shape(desc, shape, error);
-    if (status != CLATTN_SUCCESS)
-        return status;
-    bind_shape(desc, shape, plan);
-    const int64_t d = desc->model_size;
+clattn__aft clattn__aft_core_of(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape) {
     clattn__aft aft = {.mode = desc->mode,
                        .causal = desc->causal,
                        .gate_ready = true,
                        .batch = shape->batch,
                        .length = shape->length,
                        .heads = desc->heads,
-                       .head_size = d / desc->heads,
+                       .head_size = desc->model_size / desc->heads,
                        .lengths = shape->has_lengths ? slot(CLATTN_LAYER_LENGTHS) : none,
                        .position = none,
                        .bias = none,
-                       .factor = none};
-    aft.q = view(clattn__plan_scratch(plan, shape->batch * shape->length * d), shape, d, aft.head_size);
-    /* element by element, the core may write over the gate; gated-matrix reads all of a head's gate */
-    aft.y = aft.q;
-    if (desc->mode == CLATTN_AFT_GATED_MATRIX)
-        aft.y.at = clattn__plan_scratch(plan, shape->batch * shape->length * d);
+                       .factor = none,
+                       .traces = none};
     set_bias(desc, &aft);
+    return aft;
+}
+
+void clattn__aft_save(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan,
+                      clattn__aft *aft) {
+    const int64_t rows = shape->batch * shape->length, d = desc->model_size, keys = clattn__aft_key_columns(desc);
+    clattn__aft_view *const views[] = {&aft->q, &aft->v, &aft->y};
+    for (int i = 0; i < 3; i++)
+        *views[i] =
+            clattn__aft_rows_view(clattn__plan_save(plan, CLATTN_LAYER_SAVED, rows * d), shape, d, aft->head_size);
+    aft->k = clattn__aft_rows_view(clattn__plan_save(plan, CLATTN_LAYER_SAVED, rows * keys), shape, keys,
+                                   keys / desc->heads);
+    if (!clattn__aft_is_gated(desc->mode))
+        aft->traces = clattn__plan_save(plan, CLATTN_LAYER_SAVED, rows * CLATTN__AFT_TRACES * d);
+}
+
+static void place_gate(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan,
+                       clattn__aft *aft) {
+    const int64_t d = desc->model_size, count = shape->batch * shape->length * d;
+    aft->q = clattn__aft_rows_view(clattn__plan_scratch(plan, count), shape, d, aft->head_size);
+    /* element by element, the core may write over the gate; gated-matrix reads all of a head's gate */
+    aft->y = aft->q;
+    if (desc->mode == CLATTN_AFT_GATED_MATRIX)
+        aft->y.at = clattn__plan_scratch(plan, count);
+}
+
+static clattn_status forward(const void *data, const clattn_layer_shape *shape, const clattn__target *target,
+                             clattn__plan *plan, clattn__error *error) {
+    const clattn_aft_layer_desc *desc = data;
+    clattn_status status = check_shape(desc, shape, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    clattn__aft aft = clattn__aft_core_of(desc, shape);
+    if (shape->train)
+        clattn__aft_save(desc, shape, plan, &aft);
+    else
+        place_gate(desc, shape, plan, &aft);
     if (clattn__aft_split_of(desc, target) == CLATTN__AFT_GATE_ALONE) {
         gated(desc, shape, target, plan, &aft);
     } else {
+        if (!shape->train)
+            place_keys(desc, shape, plan, &aft);
         project(desc, shape, target, plan, &aft);
         clattn__aft_core(plan, target, &aft);
     }
-    clattn__self_output(plan, target, d, shape, aft.y.at);
+    clattn__self_output(plan, target, desc->model_size, shape, aft.y.at);
     return CLATTN_SUCCESS;
 }
 
@@ -251,5 +270,8 @@ const clattn__variant clattn__variant_aft = {
     .infer = infer,
     .load = load_weights,
     .forward = forward,
+    .backward = clattn__aft_layer_backward,
     .core = clattn__aft_problem_plan,
+    .core_trains = clattn__aft_problem_trains,
+    .core_backward = clattn__aft_problem_backward,
 };

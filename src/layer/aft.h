@@ -7,8 +7,22 @@
 #include "layer/self.h"
 #include "variant/aft.h"
 
+/* Weights, in the order of the public header; the mode's own follow Wo. */
+enum {
+    CLATTN__AFT_WQ,
+    CLATTN__AFT_BQ,
+    CLATTN__AFT_WK,
+    CLATTN__AFT_BK,
+    CLATTN__AFT_WV,
+    CLATTN__AFT_BV,
+    CLATTN__AFT_WO,
+    CLATTN__AFT_BO,
+    CLATTN__AFT_EXTRA
+};
+
 /* Resident buffers: projections of x in one product; one that stands alone (conv's keys; the gate, where K and V can be
- * left out); the output projection; what stands beside the keys; the right factor, or rows for aft_gram.cl. */
+ * left out); the output projection; what stands beside the keys; the right factor transposed (FULL), both factors
+ * (LOCAL), conv.weight and conv.gamma (CONV), or rows for aft_gram.cl (GATED). */
 enum {
     RESIDENT_IN = CLATTN__RESIDENT_QKV,
     RESIDENT_OUT = CLATTN__RESIDENT_OUT,
@@ -42,6 +56,28 @@ static inline int64_t clattn__aft_band(const clattn_aft_layer_desc *desc) {
 static inline bool clattn__aft_is_gated(int mode) {
     return mode == CLATTN_AFT_GATED || mode == CLATTN_AFT_GATED_MATRIX;
 }
+
+/* Columns of K: conv has one key a head. */
+static inline int64_t clattn__aft_key_columns(const clattn_aft_layer_desc *desc) {
+    return desc->mode == CLATTN_AFT_CONV ? desc->heads : desc->model_size;
+}
+
+/* The core of a checked description on a shape: q, k, v, y and traces have no place yet. */
+clattn__aft clattn__aft_core_of(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape);
+
+/* Where q (the gate), k, v, y and traces are saved, when the shape trains. */
+void clattn__aft_save(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan,
+                      clattn__aft *aft);
+
+/* A projection of x, or its gradient's other side: rows of `columns` floats, contiguous. */
+static inline clattn__aft_view clattn__aft_rows_view(clattn__operand at, const clattn_layer_shape *shape,
+                                                     int64_t columns, int64_t head) {
+    return (clattn__aft_view){at, shape->length * columns, columns, head};
+}
+
+/* clattn__variant.backward */
+clattn_status clattn__aft_layer_backward(const void *desc, const clattn_layer_shape *shape,
+                                         const clattn__target *target, clattn__plan *plan, clattn__error *error);
 
 /* Bind a checked description's weights and plan their packing. */
 void clattn__aft_load(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load);

@@ -1,8 +1,16 @@
 /* aft: a layer's weights, bound and packed. */
 #include "layer/aft.h"
 
-/* Weights, in the order of the public header; the mode's own follow Wo. */
-enum { WQ = 0, BQ, WK, BK, WV, BV, WO, BO, EXTRA };
+enum {
+    WQ = CLATTN__AFT_WQ,
+    WK = CLATTN__AFT_WK,
+    BK = CLATTN__AFT_BK,
+    WV = CLATTN__AFT_WV,
+    BV = CLATTN__AFT_BV,
+    WO = CLATTN__AFT_WO,
+    BO = CLATTN__AFT_BO,
+    EXTRA = CLATTN__AFT_EXTRA
+};
 
 static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
 
@@ -110,6 +118,33 @@ static void load_rows(const clattn_aft_layer_desc *desc, const clattn__target *t
     clattn__aft_augment(&load->plan, target, &gram, slot(WV), slot(BV), to, desc->model_size);
 }
 
+/* LOCAL: the factors as they are, for backward. */
+static void load_factors(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
+    const int64_t count = desc->max_length * desc->rank;
+    clattn__operand to = resident(RESIDENT_FACTOR);
+    if (count == 0)
+        return;
+    size(load, RESIDENT_FACTOR, 2 * count);
+    clattn__aft_copy(&load->plan, target, slot(EXTRA), to, count);
+    to.offset += count;
+    clattn__aft_copy(&load->plan, target, slot(EXTRA + 1), to, count);
+}
+
+/* CONV: taps as they are used, and, for backward, what they are made of. */
+static void load_taps(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
+    const clattn__operand gamma = desc->reparam ? slot(EXTRA + 1) : none, beta = desc->reparam ? slot(EXTRA + 2) : none;
+    const int64_t count = desc->heads * desc->taps;
+    clattn__operand to = resident(RESIDENT_FACTOR);
+    size(load, RESIDENT_BIAS, count);
+    clattn__aft_taps(&load->plan, target, slot(EXTRA), gamma, beta, resident(RESIDENT_BIAS), desc->heads, desc->taps);
+    if (!desc->reparam)
+        return;
+    size(load, RESIDENT_FACTOR, count + desc->heads);
+    clattn__aft_copy(&load->plan, target, slot(EXTRA), to, count);
+    to.offset += count;
+    clattn__aft_copy(&load->plan, target, gamma, to, desc->heads);
+}
+
 static void load_bias(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
     const int64_t T = desc->max_length, r = desc->rank;
     const clattn__operand bias = resident(RESIDENT_BIAS);
@@ -117,6 +152,7 @@ static void load_bias(const clattn_aft_layer_desc *desc, const clattn__target *t
     if (desc->mode == CLATTN_AFT_LOCAL) {
         size(load, RESIDENT_BIAS, T * (2 * clattn__aft_band(desc) + 1));
         clattn__aft_bias(&load->plan, target, w, right, bias, T, r, clattn__aft_band(desc));
+        load_factors(desc, target, load);
         return;
     }
     size(load, RESIDENT_BIAS, T * w.row);
@@ -135,9 +171,7 @@ void clattn__aft_load(const clattn_aft_layer_desc *desc, const clattn__target *t
         clattn__aft_copy(&load->plan, target, slot(EXTRA), resident(RESIDENT_BIAS), desc->heads);
         load_rows(desc, target, load);
     } else if (desc->mode == CLATTN_AFT_CONV) {
-        size(load, RESIDENT_BIAS, desc->heads * desc->taps);
-        clattn__aft_taps(&load->plan, target, slot(EXTRA), desc->reparam ? slot(EXTRA + 1) : none,
-                         desc->reparam ? slot(EXTRA + 2) : none, resident(RESIDENT_BIAS), desc->heads, desc->taps);
+        load_taps(desc, target, load);
     } else if (desc->mode != CLATTN_AFT_SIMPLE) {
         load_bias(desc, target, load);
     }

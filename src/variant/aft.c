@@ -4,7 +4,19 @@
 #include "core/layout.h"
 #include "variant/aft_problem.h"
 
-enum { Q, K, V, Y, LENGTHS, POSITION, W, W_LEFT, W_RIGHT, TAPS, SLOTS };
+enum {
+    Q = CLATTN_AFT_Q,
+    K = CLATTN_AFT_K,
+    V = CLATTN_AFT_V,
+    Y = CLATTN_AFT_Y,
+    LENGTHS = CLATTN_AFT_LENGTHS,
+    POSITION = CLATTN_AFT_POSITION,
+    W = CLATTN_AFT_W,
+    W_LEFT = CLATTN_AFT_W_LEFT,
+    W_RIGHT = CLATTN_AFT_W_RIGHT,
+    TAPS = CLATTN_AFT_TAPS,
+    SLOTS /* of the forward pass */
+};
 
 static const char *const names[SLOTS] = {"q", "k", "v", "y", "lengths", "position", "w", "w_left", "w_right", "taps"};
 static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
@@ -161,7 +173,7 @@ static void full_bias(clattn__plan *plan, const clattn__target *target, const cl
 }
 
 static void bind(clattn__plan *plan, const clattn_aft_problem *p) {
-    clattn__plan_init(plan, SLOTS);
+    clattn__plan_init(plan, CLATTN_AFT_SLOTS);
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool used = slot <= LENGTHS || (slot == POSITION && is_gated(p->mode)) ||
                           (slot == W && is_biased(p->mode)) ||
@@ -172,16 +184,9 @@ static void bind(clattn__plan *plan, const clattn_aft_problem *p) {
     }
 }
 
-clattn_status clattn__aft_problem_plan(const void *problem, const clattn__target *target, clattn__plan *plan,
-                                       clattn__error *error) {
-    const clattn_aft_problem *p = problem;
-    clattn_status status = check(p, error);
-    if (status == CLATTN_SUCCESS)
-        status = reject(p, error);
-    if (status != CLATTN_SUCCESS)
-        return status;
-    bind(plan, p);
+clattn__aft clattn__aft_problem_core(const clattn_aft_problem *p, const clattn__target *target, clattn__plan *plan) {
     const int64_t *x = p->tensor[Q].shape;
+    bind(plan, p);
     clattn__aft aft = {.mode = p->mode,
                        .causal = p->causal,
                        .batch = x[0],
@@ -197,7 +202,8 @@ clattn_status clattn__aft_problem_plan(const void *problem, const clattn__target
                        .lengths = absent(p, LENGTHS) ? none : (clattn__operand){LENGTHS, 0},
                        .position = is_gated(p->mode) && !absent(p, POSITION) ? (clattn__operand){POSITION, 0} : none,
                        .bias = none,
-                       .factor = none};
+                       .factor = none,
+                       .traces = none};
     if (p->mode == CLATTN_AFT_LOCAL)
         local_bias(plan, target, p, &aft);
     if (p->mode == CLATTN_AFT_FULL)
@@ -207,6 +213,22 @@ clattn_status clattn__aft_problem_plan(const void *problem, const clattn__target
         aft.bias_head = p->tensor[TAPS].stride[0];
         aft.reach = p->tensor[TAPS].shape[1] / 2;
     }
+    if (p->train && !is_gated(p->mode))
+        aft.traces = clattn__plan_save(plan, CLATTN_AFT_SAVED, CLATTN__AFT_TRACES * x[0] * x[1] * x[2] * x[3]);
+    return aft;
+}
+
+clattn_status clattn__aft_problem_plan(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                       clattn__error *error) {
+    const clattn_aft_problem *p = problem;
+    clattn_status status = check(p, error);
+    if (status == CLATTN_SUCCESS)
+        status = reject(p, error);
+    if (status == CLATTN_SUCCESS && p->train)
+        status = clattn__aft_gradients_check(p, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    const clattn__aft aft = clattn__aft_problem_core(p, target, plan);
     clattn__aft_core(plan, target, &aft);
     return CLATTN_SUCCESS;
 }

@@ -7,7 +7,10 @@
 #include "core/plan.h"
 #include "core/target.h"
 
-enum { CLATTN__AFT_MAX_HEAD = 256 }; /* GATED_MATRIX keeps a head's matrix in private memory */
+enum {
+    CLATTN__AFT_MAX_HEAD = 256, /* GATED_MATRIX keeps a head's matrix in private memory */
+    CLATTN__AFT_TRACES = 3      /* floats of a query and channel that averages leave for backward */
+};
 
 /* Element (b, i, h, c) of a tensor is at `at` + b*batch + i*row + h*head + c. */
 typedef struct clattn__aft_view {
@@ -20,6 +23,8 @@ typedef struct clattn__aft_view {
  * bias        what stands beside the keys, by mode:
  *   FULL   w, or the left factor; bias_row floats from row to row
  *   LOCAL, CONV   element (i, h, j - i + reach) at i*bias_row + h*bias_head
+ * traces      slot NONE, or where averages leave (K, C, o) for backward: [batch, length, 3, heads * head_size], see
+ *             cl/include/aft.h
  * factor      FULL with rank > 0: the right factor transposed, rows of `columns` floats (a multiple of 64) */
 typedef struct clattn__aft {
     int mode;
@@ -28,7 +33,7 @@ typedef struct clattn__aft {
     clattn_type x_type, y_type;
     clattn__aft_view q, k, v, y;
     clattn__operand lengths, position;
-    clattn__operand bias, factor;
+    clattn__operand bias, factor, traces;
     int64_t bias_row, bias_head, reach;
     int64_t rank, columns;
 } clattn__aft;

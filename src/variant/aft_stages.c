@@ -1,92 +1,34 @@
 /* aft: the core's stages, cl/aft.cl, aft_scan.cl, aft_matrix.cl and aft_full.cl. */
-#include "variant/aft.h"
+#include "variant/aft_division.h"
 
 static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
 
-/* How channels and tokens are divided among work-items, in the words of cl/include/aft.h.
- * width    channels of a group; groups run of them     strips  of a group
- * count    strips of all groups                        pitch   channels of a padded row
- * blocks   blocks of tb tokens */
-typedef struct division {
-    int wg, vw, nv;
-    int64_t tb, groups, width, strips, count, pitch, blocks;
-} division;
-
-static bool side_by_side(const clattn__aft *aft) {
-    const int64_t size = aft->head_size;
-    return aft->heads == 1 ||
-           (aft->q.head == size && aft->k.head == size && aft->v.head == size && aft->y.head == size);
+static clattn__aft_division divide(const clattn__aft *aft, const clattn__target *target, int vectors, int64_t tb) {
+    return clattn__aft_divide(aft, target, clattn__aft_by_head(aft), vectors, tb);
 }
 
-static bool by_head(const clattn__aft *aft) {
-    return aft->mode == CLATTN_AFT_CONV || aft->mode == CLATTN_AFT_GATED_MATRIX || !side_by_side(aft);
-}
+static bool has_traces(const clattn__aft *aft) { return aft->traces.slot != CLATTN__SLOT_NONE; }
 
-/* vectors: NV where a CPU's group is wide enough. A GPU takes one channel a work-item. */
-static division divide(const clattn__aft *aft, const clattn__target *target, int vectors, int64_t tb) {
-    const bool cpu = target->attention.wg == 1;
-    division d = {.wg = cpu ? 1 : 64, .vw = cpu ? target->attention.vw : 1, .nv = cpu ? vectors : 1, .tb = tb};
-    d.groups = by_head(aft) ? aft->heads : 1;
-    d.width = by_head(aft) ? aft->head_size : aft->heads * aft->head_size;
-    while (d.nv > 1 && (int64_t)(d.nv - 1) * d.vw >= d.width)
-        d.nv--;
-    d.strips = clattn__ceil_div(d.width, (int64_t)d.nv * d.vw);
-    d.count = d.groups * d.strips;
-    d.pitch = d.count * d.nv * d.vw;
-    d.blocks = clattn__ceil_div(aft->length, tb);
-    return d;
-}
-
-/* ---- arguments that many kernels share ---- */
-
-static clattn__stage *start(clattn__plan *plan, const clattn__aft *aft, const division *d, const char *file,
-                            const char *kernel) {
-    clattn__stage *stage = clattn__plan_kernel(plan, file, kernel);
-    clattn__stage_define(plan, stage, "WG", d->wg);
-    clattn__stage_define(plan, stage, "VW", d->vw);
-    clattn__stage_define(plan, stage, "NV", d->nv);
-    clattn__stage_define(plan, stage, "TB", d->tb);
-    clattn__stage_define(plan, stage, "LENGTHS", aft->lengths.slot != CLATTN__SLOT_NONE);
-    clattn__stage_define(plan, stage, "TYPE_X", aft->x_type);
-    clattn__stage_define(plan, stage, "TYPE_Y", aft->y_type);
-    clattn__stage_define(plan, stage, "GATE", !aft->gate_ready);
-    return stage;
-}
-
-static void view(clattn__plan *plan, clattn__stage *stage, const clattn__aft_view *v) {
-    clattn__stage_operand(plan, stage, v->at);
-    clattn__stage_long(plan, stage, v->batch);
-    clattn__stage_long(plan, stage, v->row);
-    clattn__stage_long(plan, stage, v->head);
-}
-
-/* lengths, n, width, strips, strip count, pitch. */
-static void extents(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft, const division *d) {
-    clattn__stage_operand(plan, stage, aft->lengths);
-    clattn__stage_long(plan, stage, aft->length);
-    clattn__stage_int(plan, stage, (int32_t)d->width);
-    clattn__stage_int(plan, stage, (int32_t)d->strips);
-    clattn__stage_int(plan, stage, (int32_t)d->count);
-    clattn__stage_long(plan, stage, d->pitch);
-}
-
-static void range(clattn__stage *stage, const division *d, int64_t blocks, int64_t batch) {
-    clattn__stage_range(stage, clattn__ceil_div(d->count, d->wg), blocks, batch, d->wg);
+/* TRACES_PARAMETERS of cl/include/aft.h. */
+static void trace_args(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft) {
+    const clattn__aft_view traces = clattn__aft_traces(aft);
+    clattn__aft_view_args(plan, stage, &traces);
+    clattn__stage_long(plan, stage, aft->heads * aft->head_size);
 }
 
 /* ---- gated ---- */
 
-static clattn__stage *start_gated(clattn__plan *plan, const clattn__aft *aft, const division *d, const char *kernel) {
-    clattn__stage *stage = start(plan, aft, d, "aft", kernel);
+static clattn__stage *start_gated(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                                  const char *kernel) {
+    clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft", kernel);
     clattn__stage_define(plan, stage, "CAUSAL", aft->causal);
     clattn__stage_define(plan, stage, "TOTAL", !aft->causal);
     clattn__stage_define(plan, stage, "POSITION", aft->position.slot != CLATTN__SLOT_NONE);
     return stage;
 }
 
-/* rows: padded rows of each block's sum, 1 or a head's channels. */
-static void add_total(clattn__plan *plan, const clattn__aft *aft, const division *d, clattn__operand sums,
-                      int64_t rows) {
+void clattn__aft_total_rows(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                            clattn__operand sums, int64_t rows) {
     clattn__stage *stage = start_gated(plan, aft, d, "aft_total");
     clattn__stage_operand(plan, stage, sums);
     clattn__stage_long(plan, stage, d->blocks);
@@ -96,31 +38,31 @@ static void add_total(clattn__plan *plan, const clattn__aft *aft, const division
 }
 
 /* y = gate * sums: one row of sums a batch, or a running sum from each block's. */
-static void add_gate(clattn__plan *plan, const clattn__aft *aft, const division *d, clattn__operand sums,
+static void add_gate(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, clattn__operand sums,
                      int64_t sums_batch) {
     clattn__stage *stage = start_gated(plan, aft, d, "aft_gate");
-    view(plan, stage, &aft->q);
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
-    view(plan, stage, &aft->y);
+    clattn__aft_view_args(plan, stage, &aft->q);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, sums);
     clattn__stage_operand(plan, stage, aft->position);
-    extents(plan, stage, aft, d);
+    clattn__aft_extents(plan, stage, aft, d);
     clattn__stage_long(plan, stage, sums_batch);
     clattn__stage_int(plan, stage, (int32_t)aft->head_size);
-    range(stage, d, d->blocks, aft->batch);
+    clattn__aft_range(stage, d, d->blocks, aft->batch);
 }
 
 static void add_gated(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const division d = divide(aft, target, 4, 64);
+    const clattn__aft_division d = divide(aft, target, 4, 64);
     const clattn__operand sums = clattn__plan_scratch(plan, aft->batch * d.blocks * d.pitch);
     clattn__stage *stage = start_gated(plan, aft, &d, "aft_sum");
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
     clattn__stage_operand(plan, stage, sums);
-    extents(plan, stage, aft, &d);
-    range(stage, &d, d.blocks, aft->batch);
-    add_total(plan, aft, &d, sums, 1);
+    clattn__aft_extents(plan, stage, aft, &d);
+    clattn__aft_range(stage, &d, d.blocks, aft->batch);
+    clattn__aft_total_rows(plan, aft, &d, sums, 1);
     add_gate(plan, aft, &d, sums, d.blocks * d.pitch);
 }
 
@@ -132,28 +74,30 @@ static clattn__aft without_position(const clattn__aft *aft) {
 }
 
 clattn__aft_total clattn__aft_total_reserve(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const division d = divide(aft, target, 4, 64);
+    const clattn__aft_division d = divide(aft, target, 4, 64);
     return (clattn__aft_total){clattn__plan_scratch(plan, aft->batch * d.pitch), d.pitch};
 }
 
 void clattn__aft_gate_only(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
                            const clattn__aft_total *total) {
-    const division d = divide(aft, target, 4, 64);
+    const clattn__aft_division d = divide(aft, target, 4, 64);
     const clattn__aft bare = without_position(aft);
     add_gate(plan, &bare, &d, total->at, total->batch);
 }
 
 /* ---- gated-matrix ---- */
 
-static clattn__stage *start_matrix(clattn__plan *plan, const clattn__aft *aft, const division *d, const char *kernel) {
-    clattn__stage *stage = start(plan, aft, d, "aft_matrix", kernel);
+static clattn__stage *start_matrix(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                                   const char *kernel) {
+    clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft_matrix", kernel);
     clattn__stage_define(plan, stage, "CAUSAL", aft->causal);
     clattn__stage_define(plan, stage, "POSITION", aft->position.slot != CLATTN__SLOT_NONE);
     clattn__stage_define(plan, stage, "DH", aft->head_size);
     return stage;
 }
 
-static void matrix_extents(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft, const division *d) {
+static void matrix_extents(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft,
+                           const clattn__aft_division *d) {
     clattn__stage_operand(plan, stage, aft->lengths);
     clattn__stage_long(plan, stage, aft->length);
     clattn__stage_int(plan, stage, (int32_t)d->strips);
@@ -162,77 +106,85 @@ static void matrix_extents(clattn__plan *plan, clattn__stage *stage, const clatt
 }
 
 static void add_matrix(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const division d = divide(aft, target, 2, 256);
+    const clattn__aft_division d = divide(aft, target, 2, 256);
     const clattn__operand states = clattn__plan_scratch(plan, aft->batch * d.blocks * aft->head_size * d.pitch);
     clattn__stage *stage = start_matrix(plan, aft, &d, "aft_outer");
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
     clattn__stage_operand(plan, stage, states);
     matrix_extents(plan, stage, aft, &d);
-    range(stage, &d, d.blocks, aft->batch);
-    add_total(plan, aft, &d, states, aft->head_size);
+    clattn__aft_range(stage, &d, d.blocks, aft->batch);
+    clattn__aft_total_rows(plan, aft, &d, states, aft->head_size);
     stage = start_matrix(plan, aft, &d, "aft_matrix");
-    view(plan, stage, &aft->q);
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
-    view(plan, stage, &aft->y);
+    clattn__aft_view_args(plan, stage, &aft->q);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, states);
     clattn__stage_operand(plan, stage, aft->position);
     matrix_extents(plan, stage, aft, &d);
     clattn__stage_long(plan, stage, d.blocks);
-    range(stage, &d, d.blocks, aft->batch);
+    clattn__aft_range(stage, &d, d.blocks, aft->batch);
 }
 
 /* ---- simple, local, conv ---- */
 
-static clattn__stage *start_scan(clattn__plan *plan, const clattn__aft *aft, const division *d, const char *kernel) {
-    const bool average = aft->mode == CLATTN_AFT_SIMPLE && !aft->causal;
-    clattn__stage *stage = start(plan, aft, d, "aft_scan", kernel);
+/* The same for every query. (Where traces are wanted, each query writes its own.) */
+static bool one_average(const clattn__aft *aft) {
+    return aft->mode == CLATTN_AFT_SIMPLE && !aft->causal && !has_traces(aft);
+}
+
+static clattn__stage *start_scan(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                                 const char *kernel) {
+    const bool average = one_average(aft);
+    clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft_scan", kernel);
     clattn__stage_define(plan, stage, "SHARED_KEY", aft->mode == CLATTN_AFT_CONV);
     clattn__stage_define(plan, stage, "AVERAGE", average);
     clattn__stage_define(plan, stage, "SUFFIX", !aft->causal && !average);
     clattn__stage_define(plan, stage, "AHEAD", !aft->causal);
+    clattn__stage_define(plan, stage, "TRACES", has_traces(aft));
     return stage;
 }
 
-static void add_band(clattn__plan *plan, const clattn__aft *aft, const division *d, clattn__operand before,
+static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, clattn__operand before,
                      clattn__operand after) {
     const bool simple = aft->mode == CLATTN_AFT_SIMPLE;
     clattn__stage *stage = start_scan(plan, aft, d, "aft_band");
-    view(plan, stage, &aft->q);
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
-    view(plan, stage, &aft->y);
+    clattn__aft_view_args(plan, stage, &aft->q);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, before);
     clattn__stage_operand(plan, stage, aft->causal ? none : after);
     clattn__stage_operand(plan, stage, simple ? none : aft->bias);
     clattn__stage_long(plan, stage, aft->bias_row);
     clattn__stage_long(plan, stage, aft->bias_head);
-    extents(plan, stage, aft, d);
+    clattn__aft_extents(plan, stage, aft, d);
     /* simple: no band, the query itself belongs to the left */
     clattn__stage_long(plan, stage, simple ? -1 : aft->reach);
     clattn__stage_long(plan, stage, aft->causal ? 0 : aft->reach);
-    range(stage, d, d->blocks, aft->batch);
+    trace_args(plan, stage, aft);
+    clattn__aft_range(stage, d, d->blocks, aft->batch);
 }
 
 static void add_scan(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const bool average = aft->mode == CLATTN_AFT_SIMPLE && !aft->causal;
-    const division d = divide(aft, target, 2, 32);
+    const bool average = one_average(aft);
+    const clattn__aft_division d = divide(aft, target, 2, 32);
     const clattn__operand states = clattn__plan_scratch(plan, aft->batch * d.blocks * 3 * d.pitch);
     const clattn__operand before = clattn__plan_scratch(plan, aft->batch * d.blocks * 3 * d.pitch);
     clattn__stage *stage = start_scan(plan, aft, &d, "aft_states");
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
     clattn__stage_operand(plan, stage, states);
-    extents(plan, stage, aft, &d);
-    range(stage, &d, d.blocks, aft->batch);
+    clattn__aft_extents(plan, stage, aft, &d);
+    clattn__aft_range(stage, &d, d.blocks, aft->batch);
     stage = start_scan(plan, aft, &d, "aft_prefix");
     clattn__stage_operand(plan, stage, states);
     clattn__stage_operand(plan, stage, before);
     clattn__stage_long(plan, stage, d.blocks);
     clattn__stage_int(plan, stage, (int32_t)d.count);
     clattn__stage_long(plan, stage, d.pitch);
-    range(stage, &d, 1, aft->batch);
+    clattn__aft_range(stage, &d, 1, aft->batch);
     if (average)
         add_gate(plan, aft, &d, before, d.blocks * 3 * d.pitch);
     else
@@ -246,18 +198,19 @@ typedef struct full_tile {
     int tm, bm, bn, cv;
 } full_tile;
 
-static full_tile tile_of(const clattn__target *target, const division *d) {
+static full_tile tile_of(const clattn__target *target, const clattn__aft_division *d) {
     const int tm = target->attention.tm;
     if (d->wg > 1)
         return (full_tile){8, 8, 64, 1};
     return (full_tile){tm, 4 * tm, 256, d->count < 16 ? (int)d->count : 16};
 }
 
-static clattn__stage *start_full(clattn__plan *plan, const clattn__aft *aft, const division *d, const full_tile *t,
-                                 const char *kernel) {
-    clattn__stage *stage = start(plan, aft, d, "aft_full", kernel);
+static clattn__stage *start_full(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                                 const full_tile *t, const char *kernel) {
+    clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft_full", kernel);
     clattn__stage_define(plan, stage, "CAUSAL", aft->causal);
     clattn__stage_define(plan, stage, "FACTORS", aft->rank > 0);
+    clattn__stage_define(plan, stage, "TRACES", has_traces(aft));
     clattn__stage_define(plan, stage, "TM", t->tm);
     clattn__stage_define(plan, stage, "TNV", 2);
     clattn__stage_define(plan, stage, "PW", 2 * d->vw);
@@ -267,11 +220,11 @@ static clattn__stage *start_full(clattn__plan *plan, const clattn__aft *aft, con
     return stage;
 }
 
-static void add_pack(clattn__plan *plan, const clattn__aft *aft, const division *d, const full_tile *t,
+static void add_pack(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, const full_tile *t,
                      clattn__operand panels, clattn__operand tops) {
     clattn__stage *stage = start_full(plan, aft, d, t, "aft_pack");
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
     clattn__stage_operand(plan, stage, panels);
     clattn__stage_operand(plan, stage, tops);
     clattn__stage_operand(plan, stage, aft->lengths);
@@ -279,11 +232,11 @@ static void add_pack(clattn__plan *plan, const clattn__aft *aft, const division 
     clattn__stage_int(plan, stage, (int32_t)d->width);
     clattn__stage_int(plan, stage, (int32_t)d->strips);
     clattn__stage_int(plan, stage, (int32_t)d->count);
-    range(stage, d, d->blocks, aft->batch);
+    clattn__aft_range(stage, d, d->blocks, aft->batch);
 }
 
 static void add_full(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    division d = divide(aft, target, 1, 1);
+    clattn__aft_division d = divide(aft, target, 1, 1);
     const full_tile t = tile_of(target, &d);
     d.tb = t.bn;
     d.blocks = clattn__ceil_div(aft->length, t.bn);
@@ -291,10 +244,10 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     const clattn__operand tops = clattn__plan_scratch(plan, aft->batch * d.blocks * d.pitch);
     add_pack(plan, aft, &d, &t, panels, tops);
     clattn__stage *stage = start_full(plan, aft, &d, &t, "aft_full");
-    view(plan, stage, &aft->q);
-    view(plan, stage, &aft->k);
-    view(plan, stage, &aft->v);
-    view(plan, stage, &aft->y);
+    clattn__aft_view_args(plan, stage, &aft->q);
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
+    clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, panels);
     clattn__stage_operand(plan, stage, tops);
     clattn__stage_operand(plan, stage, aft->bias);
@@ -308,6 +261,7 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     clattn__stage_int(plan, stage, (int32_t)d.strips);
     clattn__stage_int(plan, stage, (int32_t)d.count);
     clattn__stage_long(plan, stage, d.blocks);
+    trace_args(plan, stage, aft);
     clattn__stage_range(stage, clattn__ceil_div(d.count, (int64_t)d.wg * t.cv), clattn__ceil_div(aft->length, t.bm),
                         aft->batch, d.wg);
     stage->local_bytes = d.wg > 1 ? (size_t)t.bm * (size_t)(t.bn + 1) * sizeof(float) : 0;
