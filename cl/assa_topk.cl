@@ -112,16 +112,19 @@ inline void weigh_lists(const rows r, const lists all, const float unit, const i
         const int width = ROUND_UP(l.count, VW);
         for (int j = l.count; j < width; j++)
             l.score[j] = -INFINITY;
-        V most = (V)(-INFINITY), sum = (V)(0.0f);
-        for (int j = 0; j < width && !NORMALISE_ALL; j += VW)
+        V sum = (V)(0.0f);
+#if !NORMALISE_ALL
+        V most = (V)(-INFINITY);
+        for (int j = 0; j < width; j += VW)
             most = fmax(most, RAW_LOAD(l.score + j));
-        const float m = NORMALISE_ALL ? r.m[i] : vmax(most);
+        r.m[i] = vmax(most);
+#endif
+        const float m = r.m[i];
         for (int j = 0; j < width; j += VW) {
             const V weight = EXP2((RAW_LOAD(l.score + j) - m) * unit);
             sum += weight;
             RAW_STORE(weight, l.score + j);
         }
-        r.m[i] = m;
         if (!NORMALISE_ALL)
             r.l[i] = vsum(sum);
     }

@@ -348,7 +348,8 @@ enum { TOPK_CASES = sizeof(topk_cases) / sizeof(*topk_cases) };
 START_TEST(topk) { check_topk(device(), &topk_cases[_i]); }
 END_TEST
 
-START_TEST(topk_gpu_shaped) { check_topk(&gpu_shaped, &topk_cases[_i]); }
+/* Every second one: its programs take long to compile. */
+START_TEST(topk_gpu_shaped) { check_topk(&gpu_shaped, &topk_cases[2 * _i + 1]); }
 END_TEST
 
 START_TEST(topk_off_alignment) {
@@ -558,7 +559,7 @@ int main(void) {
     tcase_add_unchecked_fixture(t, make_gpu_shaped, free_gpu_shaped);
     tcase_add_checked_fixture(t, NULL, aligned_again);
     tcase_add_loop_test(t, topk, 0, TOPK_CASES);
-    tcase_add_loop_test(t, topk_gpu_shaped, 0, TOPK_CASES);
+    tcase_add_loop_test(t, topk_gpu_shaped, 0, TOPK_CASES / 2);
     tcase_add_loop_test(t, topk_off_alignment, 0, TOPK_CASES);
     tcase_add_loop_test(t, nan_scores_stay_in_their_rows, 0, 4);
     tcase_add_loop_test(t, minus_infinity_is_never_kept, 0, 4);
