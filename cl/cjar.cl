@@ -10,6 +10,7 @@
 //
 // Defines and local memory: attention.h, plus 2*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1.
 #include "attention.h"
+#include "cjar.h"
 
 #if !defined(MEMORY) || !defined(HAS_LINKS) || !defined(MULTIPLY)
 #error "MEMORY, HAS_LINKS, MULTIPLY: see the head of cjar.cl"
@@ -35,47 +36,7 @@ cjar_prefix(__global const float *values, const long values_offset, __global flo
     }
 }
 
-// Keys that query i may see at all: [0, allowed); 0 for padding.
-inline int allowed_keys(const sequence seq, const int i, const int causal) {
-    return i >= seq.queries ? 0 : causal ? min(i + 1, seq.keys) : seq.keys;
-}
-
 #if HAS_LINKS
-typedef struct link_list {
-    __global const long *starts; // [queries + 1]
-    __global const int *keys;    // [count], ascending within a query
-    long count;
-} link_list;
-
-typedef struct link_range {
-    long begin, end;
-} link_range;
-
-inline link_range links_of(const link_list list, const int i) {
-    const long begin = clamp(list.starts[i], 0L, list.count);
-    return (link_range){begin, clamp(list.starts[i + 1], begin, list.count)};
-}
-
-// Links first .. first + BN of query i.
-inline link_range link_chunk(const link_list list, const int i, const long first) {
-    const link_range all = links_of(list, i);
-    const long begin = min(all.begin + first, all.end);
-    return (link_range){begin, min(begin + BN, all.end)};
-}
-
-inline long most_links(const link_list list, const int row0, const int count) {
-    long most = 0;
-    for (int i = row0; i < row0 + count; i++)
-        most = max(most, list.starts[i + 1] - list.starts[i]);
-    return min(most, list.count);
-}
-
-// Link e of a query, whose links are `all`, counts if its key is no padding, not in the future, not in the window already,
-// and not the one before it again. A query that is padding has allowed = 0.
-inline bool link_counts(const link_list list, const link_range all, const long e, const int2 window, const int allowed) {
-    const int key = list.keys[e];
-    return key >= 0 && key < allowed && !(key >= window.x && key < window.y) && !(e > all.begin && list.keys[e - 1] == key);
-}
 #define LINKS const link_list list, __global const float *values,
 #else
 #define LINKS
@@ -138,17 +99,6 @@ inline void attend(V acc[VALUE_TILES_EACH][TM][TNV], SHARED float *s, SHARED con
 }
 
 #if HAS_LINKS
-inline float dot_row(SHARED const float *q, __global const float *k) {
-    V sum = (V)(0.0f);
-    int d = 0;
-    for (; d + VW <= D; d += VW)
-        sum = fma(RAW_LOAD(q + d), RAW_LOAD(k + d), sum);
-    float total = vsum(sum);
-    for (; d < D; d++)
-        total = fma(q[d], k[d], total);
-    return total;
-}
-
 inline void link_scores(SHARED float *s, SHARED const float *qs, const rows r, const link_list list,
                         __global const float *key_rows, const sequence seq, const int row0, const int count,
                         const int causal, const long first, const int lid) {
@@ -204,8 +154,8 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
              const long k_rows_offset, __global const float *sums, const long sums_offset,
              __global const long *link_starts, const long link_starts_offset,
              __global const int *link_keys, const long link_keys_offset, __global const int *lengths,
-             const long lengths_offset, const int n, const float scale, const int left, const int right,
-             const int causal, const long link_count, const long q_batch, const long q_head,
+             const long lengths_offset, __global float *saved, const long saved_offset, const int n, const float scale,
+             const int left, const int right, const int causal, const long link_count, const long q_batch, const long q_head,
              const long q_row, const long k_batch, const long k_head, const long v_batch, const long v_head,
              const long o_batch, const long o_head, const long o_row) {
     SHARED float qs[BM * D] ALIGNED, s[BM * SLD] ALIGNED, m[BM], l[BM], c[BM];
@@ -264,4 +214,6 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
     }
 #endif
     output_block(acc, r, o + o_offset + b * o_batch + h * o_head + row0 * o_row, o_row, count, lid);
+    for (int i = lid; saved && i < count; i += WG)
+        saved[saved_offset + (b * get_num_groups(1) + h) * n + row0 + i] = l[i] == 0.0f ? -INFINITY : m[i] + log2(l[i]);
 }

@@ -1,6 +1,6 @@
 // Dense softmax attention, one pass over the keys. A work-group owns BM queries of one head of one sequence.
 //
-// Defines and local memory: attention.h; HAS_BIAS, HAS_LSE 0|1; HIDDEN_INSIDE = HAS_BIAS.
+// Defines and local memory: attention.h; HAS_BIAS, HAS_LSE (lse or saved is wanted) 0|1; HIDDEN_INSIDE = HAS_BIAS.
 #include "attention.h"
 
 #if !defined(HAS_BIAS) || !defined(HAS_LSE)
@@ -28,7 +28,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 dense_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const float *k_panels,
               const long k_offset, __global const float *v_rows, const long v_offset, __global STORAGE(TYPE_O) *o,
               const long o_offset, __global const float *bias, const long bias_offset, __global float *lse,
-              const long lse_offset, __global const int *key_lengths, const long key_lengths_offset,
+              const long lse_offset, __global float *saved, const long saved_offset, __global const int *key_lengths, const long key_lengths_offset,
               __global const int *query_lengths, const long query_lengths_offset, const int queries, const int keys,
               const int heads_per_kv, const float scale, const int left, const int right, const int bottom_right,
               const long q_batch, const long q_head, const long q_row, const long k_batch, const long k_head,
@@ -71,8 +71,12 @@ dense_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global c
     }
     output_block(acc, r, o + o_offset + b * o_batch + h * o_head + row0 * o_row, o_row, count, lid);
 #if HAS_LSE
-    for (int i = lid; i < count; i += WG)
-        lse[lse_offset + b * lse_batch + h * lse_head + (row0 + i) * lse_row] =
-            l[i] == 0.0f ? -INFINITY : (m[i] + log2(l[i])) * LN2;
+    for (int i = lid; i < count; i += WG) {
+        const float x = l[i] == 0.0f ? -INFINITY : m[i] + log2(l[i]);
+        if (lse)
+            lse[lse_offset + b * lse_batch + h * lse_head + (row0 + i) * lse_row] = x * LN2;
+        if (saved)
+            saved[saved_offset + (b * get_num_groups(1) + h) * queries + row0 + i] = x;
+    }
 #endif
 }

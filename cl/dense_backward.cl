@@ -7,7 +7,8 @@
 //                           over what it has but one of
 //
 // Each gradient has one writer, which adds in one order: the same bits every time.
-// Defines and local memory: attention_backward.h; HIDDEN_INSIDE = HAS_BIAS; dense_backward_bias: BM*SLD floats more.
+// Defines and local memory: attention_backward.h (dense_backward_bias has its sums where P would be); HIDDEN_INSIDE =
+// HAS_BIAS.
 #include "attention_backward.h"
 
 #define NONE_OWNED (SHARED const float *)0
@@ -89,7 +90,7 @@ dense_backward_keys(__global const STORAGE(TYPE_Q) *k, const long k_offset, __gl
 
     for (int i = lid; i < BM; i += WG)
         visible[i] = visible_queries(seq, row0 + i, left, right);
-    own_rows(ks, k + k_offset + b * k_batch + kv * k_head + row0 * k_row, k_row, D, real, scale * LOG2E, lid);
+    own_rows(ks, k + k_offset + b * k_batch + kv * k_head + row0 * k_row, k_row, D, real, 1.0f, lid);
     own_rows(vs, v + v_offset + b * v_batch + kv * v_head + row0 * v_row, v_row, DV, real, 1.0f, lid);
     clear_rows(acc_k, KEY_TILES_EACH);
     clear_rows(acc_v, VALUE_TILES_EACH);
@@ -119,3 +120,89 @@ dense_backward_keys(__global const STORAGE(TYPE_Q) *k, const long k_offset, __gl
     store_rows(acc_v, DVP / TN, 1.0f, grad_v + grad_v_offset + b * grad_v_batch + kv * grad_v_head + row0 * grad_v_row,
                grad_v_row, DV, count, lid);
 }
+
+#if HAS_BIAS
+typedef struct axis {
+    long first, count; // of the problem's extent, that this group sums over
+} axis;
+
+// A gradient that has `blocks` of an axis's `extent`: one element each, or the sum over all.
+inline axis axis_of(const long extent, const long blocks, const long at) {
+    return blocks == extent ? (axis){at, 1} : (axis){0, extent};
+}
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
+dense_backward_bias(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const STORAGE(TYPE_Q) *grad_o,
+                    const long grad_o_offset, __global const float *k_panels, const long k_panels_offset,
+                    __global const float *v_panels, const long v_panels_offset, __global float *grad,
+                    const long grad_offset, MASK_PARAMETERS, const long q_batch, const long q_head, const long q_row,
+                    const long o_batch, const long o_head, const long o_row, const long batch, const long batch_blocks,
+                    const long grad_batch, const long heads, const long head_blocks, const long grad_head,
+                    const long rows, const long row_blocks, const long grad_row, const long columns_, const long key_blocks,
+                    const long grad_key) {
+    SHARED float qs[BM * D] ALIGNED, os[BM * DV] ALIGNED, g[BM * SLD] ALIGNED, sum[BM * SLD] ALIGNED, l[BM], delta[BM];
+    SHARED int2 visible[BM];
+    const int lid = get_local_id(0), sum_rows = row_blocks != rows, sum_keys = key_blocks != columns_;
+    const long out_b = get_group_id(2) / head_blocks, out_h = get_group_id(2) % head_blocks;
+    const axis bs = axis_of(batch, batch_blocks, out_b), hs = axis_of(heads, head_blocks, out_h);
+    const int row_first = sum_rows ? 0 : get_group_id(1) * BM, row_end = sum_rows ? queries : min(row_first + BM, queries);
+    const int key_first = sum_keys ? 0 : get_group_id(0) * BN, key_end = sum_keys ? keys : min(key_first + BN, keys);
+
+    for (int e = lid; e < BM * SLD; e += WG)
+        sum[e] = 0.0f;
+    for (long b = bs.first; b < bs.first + bs.count; b++) {
+        const sequence seq = SEQUENCE;
+        for (long h = hs.first; h < hs.first + hs.count; h++) {
+            const terms t = terms_of(terms_ + terms_offset, b * heads + h, queries);
+            const long kv = b * (heads / heads_per_kv) + h / heads_per_kv;
+            const streamed other = {k_panels + k_panels_offset + kv * panels_size(keys, D),
+                                    v_panels + v_panels_offset + kv * panels_size(keys, DV)};
+            for (int row0 = row_first; row0 < row_end; row0 += BM) {
+                const int count = min(BM, row_end - row0), real = min(count, seq.queries - row0);
+                SYNC;
+                for (int i = lid; i < BM; i += WG) {
+                    visible[i] = i < count ? visible_keys(seq, row0 + i, left, right) : (int2)(0, 0);
+                    l[i] = i < count ? t.l[row0 + i] : INFINITY;
+                    delta[i] = i < count ? t.delta[row0 + i] : 0.0f;
+                }
+                own_rows(qs, q + q_offset + b * q_batch + h * q_head + row0 * q_row, q_row, D, real, scale * LOG2E, lid);
+                own_rows(os, grad_o + grad_o_offset + b * o_batch + h * o_head + row0 * o_row, o_row, DV, real, 1.0f, lid);
+                SYNC;
+                const owned own = {qs, os, l, delta, visible};
+                const bias_view of = {bias + bias_offset + b * bias_batch + h * bias_head + row0 * bias_row, bias_row,
+                                      bias_key};
+                const int4 u = visible_union(visible, BM);
+                for (int first = key_first; first < key_end; first += BN) {
+                    if (u.x >= first + BN || u.y <= first)
+                        continue;
+                    const int columns = min(BN, key_end - first);
+                    for (int e = lid; e < BM * SLD; e += WG)
+                        g[e] = 0.0f;
+                    SYNC;
+                    pair_block((SHARED float *)0, g, own, t, other, of, first, columns, lid);
+                    SYNC;
+                    for (int e = lid; e < BM * SLD; e += WG)
+                        sum[e] += g[e];
+                    SYNC;
+                }
+            }
+        }
+    }
+    SYNC;
+    const int count = sum_rows ? min(BM, queries) : row_end - row_first;
+    const int columns = sum_keys ? min(BN, keys) : key_end - key_first;
+    for (int j = lid; j < columns && sum_rows; j += WG)
+        for (int i = 1; i < count; i++)
+            sum[j] += sum[i * SLD + j];
+    SYNC;
+    const int out_rows = sum_rows ? 1 : count, out_keys = sum_keys ? 1 : columns;
+    grad += grad_offset + out_b * grad_batch + out_h * grad_head + row_first * grad_row + key_first * grad_key;
+    for (int e = lid; e < out_rows * out_keys; e += WG) {
+        const int i = e / out_keys, j = e % out_keys;
+        float total = count > 0 && columns > 0 ? sum[i * SLD + j] : 0.0f;
+        for (int c = 1; c < columns && sum_keys; c++)
+            total += sum[i * SLD + c];
+        grad[i * grad_row + j * grad_key] = total;
+    }
+}
+#endif

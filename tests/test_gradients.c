@@ -44,6 +44,18 @@ static const layer_case cases[] = {
     {LAYER("aft", "mode=simple causal", 2, 21, 10, 2), PADDED(none)},
     {LAYER("aft", "mode=conv", 2, 40, 12, 3), .kernel = 7, .reparam = true},
     {LAYER("aft", "mode=conv causal", 2, 21, 10, 2), PADDED(full_and_short), .kernel = 3},
+
+    {LAYER("cjar", "", 2, 70, 12, 3)},
+    {LAYER("cjar", "window-left=3 window-right=5", 2, 21, 12, 3), PADDED(full_and_short), .links = 40},
+    {LAYER("cjar", "window-left=3 window-right=none causal scale-by=model", 2, 21, 12, 3), PADDED(full_and_empty),
+     .memory = -1},
+    {LAYER("cjar", "window-left=none window-right=2", 1, 33, 10, 2), .memory = 17, .links = 90},
+    {LAYER("cjar", "window-left=4 window-right=0 masked=multiply", 2, 21, 12, 3), .links = 40, .memory_kv = true},
+    {LAYER("cjar", "window-left=4 window-right=2 masked=multiply causal", 2, 21, 12, 3), PADDED(full_and_short),
+     .links = 60},
+    {LAYER("cjar", "window-left=0 window-right=0 masked=multiply", 1, 40, 10, 1), .memory = -1},
+    {LAYER("cjar", "window-left=2 window-right=2", 2, 21, 12, 3), PADDED(none), .links = 60},
+    {LAYER("cjar", "", 1, 1, 8, 2)},
 };
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };

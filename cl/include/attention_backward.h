@@ -1,13 +1,15 @@
 // The steps of attention's backward pass, in blocks of BM rows that a work-group owns and BN rows that it streams.
 // The owned side is the queries or the keys, the streamed side the other one.
 //
-//   own_rows       rows of the owned side into SHARED memory: Q and dO, or K and V; the first of each pair scaled
+//   own_rows       rows of the owned side into SHARED memory: Q and dO, or K and V; Q scaled
 //   pair_block     P = 2^(S - L) and G = P (dP - delta) of BM x BN pairs, S = Q K^T and dP = dO V^T; exactly 0 where hidden
 //   product_block  acc += W B, W = P or G, B = rows of the streamed side
 //   store_rows     accumulators times a factor
 //
 // Then dQ = scale G K, dK = scale G^T Q and dV = P^T dO. Probabilities are computed again from L, the log-sum-exp of a query
 // in units of log2: +inf for one that sees nothing. delta is the query's dO . O (cl/attention.cl writes both).
+// S is computed as in forward, product by product (Q carries the scale, owned or streamed), and so is dP as delta is: where
+// one key has all the weight, P is exactly 1 and G exactly 0, however large the scores.
 // Streamed panels and rows are packed as pack.cl has them; padding may hold anything.
 //
 // Defines: those of attention.h; HAS_BIAS 0|1.
@@ -89,20 +91,8 @@ inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const 
         if (u.x >= at + TN || u.y <= at)
             continue;
         V s[TM][TNV], d[TM][TNV];
-        UNROLL for (int j = 0; j < TNV; j++) {
-            if (own.l) {
-                UNROLL for (int i = 0; i < TM; i++) {
-                    s[i][j] = (V)(-own.l[mi + i]);
-                    d[i][j] = (V)(-own.delta[mi + i]);
-                }
-            } else {
-                const V l = -RAW_LOAD(t.l + at + j * VW), delta = -RAW_LOAD(t.delta + at + j * VW);
-                UNROLL for (int i = 0; i < TM; i++) {
-                    s[i][j] = l;
-                    d[i][j] = delta;
-                }
-            }
-        }
+        tile_zero(s);
+        tile_zero(d);
         const long panel = at / PW;
         tile_fma(s, own.first + mi * D, D, other.first + panel * D * PW + at % PW, PW, D);
         tile_fma(d, own.second + mi * DV, DV, other.second + panel * DV * PW + at % PW, PW, DV);
@@ -110,12 +100,14 @@ inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const 
         UNROLL for (int i = 0; i < TM; i++) {
             const int2 visible = own.visible[mi + i];
             UNROLL for (int j = 0; j < TNV; j++) {
+                const V l = own.l ? (V)(own.l[mi + i]) : RAW_LOAD(t.l + at + j * VW);
+                const V delta = own.l ? (V)(own.delta[mi + i]) : RAW_LOAD(t.delta + at + j * VW);
                 V x = s[i][j];
 #if HAS_BIAS
                 const V b = bias_lanes(bias.first + (mi + i) * bias.own_stride, bias.stream_stride, at + j * VW, visible);
                 x = SELECT(x + b, (V)(-INFINITY), b == (V)(-INFINITY));
 #endif
-                x = EXP2(x);
+                x = EXP2(x - l);
                 if (!inside) {
                     const VI place = at + j * VW + LANES;
                     x = SELECT((V)(0.0f), x, place >= visible.x && place < visible.y);
@@ -123,7 +115,7 @@ inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const 
                 const int to = (mi + i) * SLD + column + j * VW;
                 if (p)
                     RAW_STORE(x, p + to);
-                RAW_STORE(SELECT(x * d[i][j], (V)(0.0f), x == 0.0f), g + to);
+                RAW_STORE(SELECT(x * (d[i][j] - delta), (V)(0.0f), x == 0.0f), g + to);
             }
         }
     }

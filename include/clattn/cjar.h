@@ -61,6 +61,13 @@ typedef enum clattn_cjar_slot {
     CLATTN_CJAR_LINK_ROWS,
     CLATTN_CJAR_LINK_KEYS,
     CLATTN_CJAR_LENGTHS,
+    CLATTN_CJAR_SAVED,  /* [clattn_plan_saved_count], F32, where problem.train: written by forward, read by backward */
+    CLATTN_CJAR_GRAD_O, /* backward: in, beside o and every input of forward */
+    CLATTN_CJAR_GRAD_Q, /* backward: out, like all that follow */
+    CLATTN_CJAR_GRAD_K,
+    CLATTN_CJAR_GRAD_V,
+    CLATTN_CJAR_GRAD_MEMORY_K,
+    CLATTN_CJAR_GRAD_MEMORY_V,
     CLATTN_CJAR_SLOTS
 } clattn_cjar_slot;
 
@@ -72,7 +79,11 @@ typedef enum clattn_cjar_slot {
  * scale     0 (default) means 1/sqrt(D)
  * window_left, window_right  inclusive, >= 0; -1 = unlimited
  * causal    only keys j <= i, links included
- * masked    see clattn_cjar_masked */
+ * masked    see clattn_cjar_masked
+ * train     plan a backward pass too (clattn_enqueue_backward). It takes the inputs of the forward call, and its o. Gradients
+ *           at padding are 0, whatever grad_o holds there; at most 2^31 - 1 links
+ * grad_o, grad_q, grad_k, grad_v  where train: layouts of the gradients, shapes and type of o, q, k, v; overwritten
+ * grad_memory_k, grad_memory_v    where train and with memory: [H,m,D], f32; overwritten */
 typedef struct clattn_cjar_problem {
     clattn_tensor q, k, v, o;
     clattn_tensor memory_k, memory_v;
@@ -82,6 +93,8 @@ typedef struct clattn_cjar_problem {
     int64_t window_left, window_right;
     bool causal;
     clattn_cjar_masked masked;
+    bool train;
+    clattn_tensor grad_o, grad_q, grad_k, grad_v, grad_memory_k, grad_memory_v;
 } clattn_cjar_problem;
 
 /* Plan a core; tensors are numbered by clattn_cjar_slot. Errors: as clattn_dense_plan. Thread-safety: any thread. */

@@ -22,6 +22,12 @@ typedef enum clattn_dense_slot {
     CLATTN_DENSE_LSE,
     CLATTN_DENSE_KEY_LENGTHS,
     CLATTN_DENSE_QUERY_LENGTHS,
+    CLATTN_DENSE_SAVED,     /* [clattn_plan_saved_count], F32, where problem.train: written by forward, read by backward */
+    CLATTN_DENSE_GRAD_O,    /* backward: in, beside o and every input of forward */
+    CLATTN_DENSE_GRAD_Q,    /* backward: out, like all that follow */
+    CLATTN_DENSE_GRAD_K,
+    CLATTN_DENSE_GRAD_V,
+    CLATTN_DENSE_GRAD_BIAS,
     CLATTN_DENSE_SLOTS
 } clattn_dense_slot;
 
@@ -35,7 +41,12 @@ typedef enum clattn_dense_slot {
  * scale  0 (default) means 1/sqrt(D)
  * causal see clattn_causal
  * windowed, window_left, window_right  when windowed: key j is seen only if -window_left <= j - p <= window_right, with
- *     p = i for top-left or no causal and p = i + N - M for bottom-right; -1 = unlimited on that side */
+ *     p = i for top-left or no causal and p = i + N - M for bottom-right; -1 = unlimited on that side
+ * train  plan a backward pass too (clattn_enqueue_backward), with dS = P (dO V^T - dO . O): dQ = scale dS K, dK = scale dS^T Q,
+ *     dV = P^T dO, dBias = dS. It takes the inputs of the forward call, and its o. Of a query that sees nothing,
+ *     of a key that nobody sees and of padding the gradients are 0, whatever grad_o holds there
+ * grad_o, grad_q, grad_k, grad_v  where train: layouts of the gradients, shapes and type of o, q, k, v; overwritten
+ * grad_bias  where train, f32, [B,H,M,N]; an extent may be 1 instead: then summed over that axis. rank 0: not wanted */
 typedef struct clattn_dense_problem {
     clattn_tensor q, k, v, o;
     clattn_tensor bias, lse;
@@ -44,6 +55,8 @@ typedef struct clattn_dense_problem {
     clattn_causal causal;
     bool windowed;
     int64_t window_left, window_right;
+    bool train;
+    clattn_tensor grad_o, grad_q, grad_k, grad_v, grad_bias;
 } clattn_dense_problem;
 
 /* Plan a core; tensors are numbered by clattn_dense_slot.

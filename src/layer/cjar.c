@@ -3,11 +3,17 @@
 #include <string.h>
 
 #include "core/layout.h"
-#include "layer/self.h"
-#include "variant/cjar.h"
+#include "layer/self_backward.h"
+#include "variant/cjar_backward.h"
 
 enum { IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS, MEMORY, MEMORY_V, WEIGHTS };
-enum { RESIDENT_MEMORY_KEYS = CLATTN__RESIDENT_OWN, RESIDENT_MEMORY_VALUES, RESIDENTS };
+/* The last two, which backward wants, only where keys and values have memories of their own. */
+enum {
+    RESIDENT_MEMORY_KEYS = CLATTN__RESIDENT_OWN,
+    RESIDENT_MEMORY_VALUES,
+    RESIDENT_MEMORY_KEY_ROWS,
+    RESIDENT_MEMORY_VALUE_PANELS,
+};
 enum { MOST_MEMORY = 65536 };
 
 static void defaults(void *desc) {
@@ -42,19 +48,29 @@ static clattn_status check(const clattn_cjar_layer_desc *desc, clattn__error *er
     return status;
 }
 
-static void load_memory(const clattn_cjar_layer_desc *desc, const clattn__target *target, clattn__load *load) {
+/* One memory in both forms. */
+static void load_rows(const clattn_cjar_layer_desc *desc, const clattn__target *target, clattn__load *load, int weight,
+                      int panels, int rows) {
     const int64_t d = desc->model_size, dh = d / desc->heads;
     const clattn__sizes sizes = clattn__cjar_memory_sizes(desc->memory, desc->heads, dh);
     clattn__packed packed = clattn__packed_layout(target, &sizes);
-    packed.keys = (clattn__operand){CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_KEYS, 0};
-    packed.values = (clattn__operand){CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_VALUES, 0};
-    load->resident_bytes[RESIDENT_MEMORY_KEYS] = sizeof(float) * (uint64_t)packed.key_batch_stride;
-    load->resident_bytes[RESIDENT_MEMORY_VALUES] = sizeof(float) * (uint64_t)packed.value_batch_stride;
-    load->resident_count = RESIDENTS;
-    const clattn__view k = {{MEMORY, 0}, CLATTN_F32, 0, dh, d};
-    const clattn__view v = {{desc->separate_memory ? MEMORY_V : MEMORY, 0}, CLATTN_F32, 0, dh, d};
-    clattn__packed_keys(&load->plan, target, &sizes, &k, &packed);
-    clattn__packed_values(&load->plan, target, &sizes, &v, &packed);
+    packed.keys = (clattn__operand){CLATTN__SLOT_RESIDENT + panels, 0};
+    packed.values = (clattn__operand){CLATTN__SLOT_RESIDENT + rows, 0};
+    load->resident_bytes[panels] = sizeof(float) * (uint64_t)packed.key_batch_stride;
+    load->resident_bytes[rows] = sizeof(float) * (uint64_t)packed.value_batch_stride;
+    load->resident_count = desc->separate_memory ? RESIDENT_MEMORY_VALUE_PANELS + 1 : RESIDENT_MEMORY_VALUES + 1;
+    const clattn__view memory = {{weight, 0}, CLATTN_F32, 0, dh, d};
+    clattn__packed_keys(&load->plan, target, &sizes, &memory, &packed);
+    clattn__packed_values(&load->plan, target, &sizes, &memory, &packed);
+}
+
+static void load_memory(const clattn_cjar_layer_desc *desc, const clattn__target *target, clattn__load *load) {
+    if (!desc->separate_memory) {
+        load_rows(desc, target, load, MEMORY, RESIDENT_MEMORY_KEYS, RESIDENT_MEMORY_VALUES);
+        return;
+    }
+    load_rows(desc, target, load, MEMORY, RESIDENT_MEMORY_KEYS, RESIDENT_MEMORY_KEY_ROWS);
+    load_rows(desc, target, load, MEMORY_V, RESIDENT_MEMORY_VALUE_PANELS, RESIDENT_MEMORY_VALUES);
 }
 
 static clattn_status load(const void *description, const clattn__target *target, clattn__load *load,
@@ -89,34 +105,76 @@ static clattn__operand when(bool present, int slot) {
     return (clattn__operand){present ? slot : CLATTN__SLOT_NONE, 0};
 }
 
+static clattn__cjar core_of(const clattn_cjar_layer_desc *desc, const clattn_layer_shape *shape,
+                            const clattn__self *self) {
+    const bool links = shape->links > 0, memory = desc->memory > 0;
+    const int64_t scaled_by =
+        desc->scale_by == CLATTN_CJAR_SCALE_BY_MODEL ? desc->model_size : self->sizes.head_size;
+    return (clattn__cjar){.sizes = self->sizes,
+                          .q = self->q,
+                          .k = self->k,
+                          .v = self->v,
+                          .o = self->o,
+                          .packed = self->packed,
+                          .memory = desc->memory,
+                          .memory_keys = when(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_KEYS),
+                          .memory_values = when(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_VALUES),
+                          .key_rows = self->key_rows,
+                          .link_rows = when(links, CLATTN_LAYER_LINK_ROWS),
+                          .link_keys = when(links, CLATTN_LAYER_LINK_KEYS),
+                          .lengths = self->lengths,
+                          .saved = self->lse,
+                          .link_count = shape->links,
+                          .scale = 1.0f / sqrtf((float)scaled_by),
+                          .left = desc->window_left,
+                          .right = desc->window_right,
+                          .causal = desc->causal,
+                          .masked = (clattn_cjar_masked)desc->masked};
+}
+
 static clattn_status forward(const void *description, const clattn_layer_shape *shape, const clattn__target *target,
                              clattn__plan *plan, clattn__error *error) {
     const clattn_cjar_layer_desc *desc = description;
-    const bool links = shape->links > 0, memory = desc->memory > 0;
     (void)error;
     const clattn__self self =
-        clattn__self_project(plan, target, desc->model_size, desc->heads, shape, links);
-    const int64_t scaled_by =
-        desc->scale_by == CLATTN_CJAR_SCALE_BY_MODEL ? desc->model_size : self.sizes.head_size;
-    const clattn__cjar core = {.sizes = self.sizes,
-                               .q = self.q,
-                               .o = self.o,
-                               .packed = self.packed,
-                               .memory = desc->memory,
-                               .memory_keys = when(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_KEYS),
-                               .memory_values = when(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_VALUES),
-                               .key_rows = self.key_rows,
-                               .link_rows = when(links, CLATTN_LAYER_LINK_ROWS),
-                               .link_keys = when(links, CLATTN_LAYER_LINK_KEYS),
-                               .lengths = self.lengths,
-                               .link_count = shape->links,
-                               .scale = 1.0f / sqrtf((float)scaled_by),
-                               .left = desc->window_left,
-                               .right = desc->window_right,
-                               .causal = desc->causal,
-                               .masked = (clattn_cjar_masked)desc->masked};
+        clattn__self_project(plan, target, desc->model_size, desc->heads, shape, shape->links > 0);
+    const clattn__cjar core = core_of(desc, shape, &self);
     clattn__cjar_append(plan, target, &core);
     clattn__self_output(plan, target, desc->model_size, shape, self.o.at);
+    return CLATTN_SUCCESS;
+}
+
+/* What the core's backward pass wants beside its gradients. */
+static clattn__cjar_gradients memory_of(const clattn_cjar_layer_desc *desc, const clattn_layer_shape *shape,
+                                        const clattn__core_gradients *core) {
+    const int64_t d = desc->model_size, dh = d / desc->heads;
+    const bool memory = desc->memory > 0, own = desc->separate_memory;
+    const int rows = own ? RESIDENT_MEMORY_KEY_ROWS : RESIDENT_MEMORY_VALUES;
+    const int panels = own ? RESIDENT_MEMORY_VALUE_PANELS : RESIDENT_MEMORY_KEYS;
+    return (clattn__cjar_gradients){
+        .core = *core,
+        .memory_key_rows = when(memory, CLATTN__SLOT_RESIDENT + rows),
+        .memory_value_panels = when(memory, CLATTN__SLOT_RESIDENT + panels),
+        .memory_k = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY, 0}, shape->grad_type, 0, dh, d},
+        .memory_v = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY_V, 0}, shape->grad_type, 0, dh, d},
+        .one_memory = !own,
+        .accumulate = shape->accumulate};
+}
+
+static clattn_status backward(const void *description, const clattn_layer_shape *shape, const clattn__target *target,
+                              clattn__plan *plan, clattn__error *error) {
+    const clattn_cjar_layer_desc *desc = description;
+    clattn_status status = clattn__cjar_backward_check(shape->links, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
+    const clattn__self self = clattn__self_saved(plan, desc->model_size, desc->heads, shape);
+    const clattn__self_weights weights =
+        clattn__self_weights_joined(desc->model_size, IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS);
+    const clattn__core_gradients core_gradients = clattn__self_backward_output(plan, target, &self, shape, &weights);
+    const clattn__cjar_gradients gradients = memory_of(desc, shape, &core_gradients);
+    const clattn__cjar core = core_of(desc, shape, &self);
+    clattn__cjar_backward_append(plan, target, &core, &gradients);
+    clattn__self_backward_project(plan, target, &self, shape, &weights, &core_gradients);
     return CLATTN_SUCCESS;
 }
 
@@ -140,4 +198,7 @@ const clattn__variant clattn__variant_cjar = {.name = "cjar",
                                               .infer = infer,
                                               .load = load,
                                               .forward = forward,
-                                              .core = clattn__cjar_core};
+                                              .backward = backward,
+                                              .core = clattn__cjar_core,
+                                              .core_trains = clattn__cjar_core_trains,
+                                              .core_backward = clattn__cjar_core_backward};

@@ -44,10 +44,10 @@ static clattn__dense core_of(const clattn_dense_layer_desc *desc, const clattn__
                           .o = self->o,
                           .packed = self->packed,
                           .bias = {CLATTN__SLOT_NONE, 0},
-                          .lse = self->lse,
+                          .lse = {CLATTN__SLOT_NONE, 0},
+                          .saved = self->lse,
                           .key_lengths = self->lengths,
                           .query_lengths = self->lengths,
-                          .lse_stride = {self->sizes.heads * self->sizes.queries, self->sizes.queries, 1},
                           .scale = desc->scale,
                           .left = -1,
                           .right = desc->causal ? 0 : -1};
@@ -94,4 +94,6 @@ const clattn__variant clattn__variant_dense = {.name = "dense",
                                                .load = load,
                                                .forward = forward,
                                                .backward = backward,
-                                               .core = clattn__dense_core};
+                                               .core = clattn__dense_core,
+                                               .core_trains = clattn__dense_core_trains,
+                                               .core_backward = clattn__dense_core_backward};

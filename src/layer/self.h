@@ -20,13 +20,13 @@ void clattn__weight_bind(clattn__plan *plan, int slot, const char *name, int64_t
 void clattn__self_load(clattn__load *load, const clattn__target *target, int index, const clattn__linear *linear,
                        const clattn__operand *weights, const clattn__operand *biases);
 
-/* Q, K, V from x: q as rows in the workspace, keys and values packed. When the shape trains, q, k, v as rows, o and lse
- * are saved for backward, and keys and values packed beside them. */
+/* Q, K, V from x: q as rows in the workspace, keys and values packed. When the shape trains, q, k, v as rows, o and the
+ * log-sum-exp are saved for backward, and keys and values packed beside them. */
 typedef struct clattn__self {
     clattn__sizes sizes;
     clattn__view q, o; /* o: where the core writes, [B, n, d] */
     clattn__view k, v; /* only when the shape trains */
-    clattn__operand lse; /* [B, H, n], for the core to write when the shape trains; else slot NONE */
+    clattn__operand lse; /* [B, H, n]: log-sum-exp in the core's own units, written by it when the shape trains; else NONE */
     clattn__packed packed;
     clattn__operand key_rows; /* keys as padded rows too, strides as values; slot NONE when not wanted */
     clattn__operand lengths;  /* slot NONE when absent */

@@ -46,16 +46,14 @@ static void output_projection(clattn__plan *plan, const clattn__target *target, 
 clattn__core_gradients clattn__self_backward_output(clattn__plan *plan, const clattn__target *target,
                                                     const clattn__self *self, const clattn_layer_shape *shape,
                                                     const clattn__self_weights *weights) {
-    const int64_t n = shape->length, d = model_size(self), dh = self->sizes.head_size, heads = self->sizes.heads;
+    const int64_t n = shape->length, d = model_size(self), dh = self->sizes.head_size;
     const clattn__operand o = clattn__plan_scratch(plan, shape->batch * n * d);
     const clattn__operand qkv = clattn__plan_scratch(plan, shape->batch * n * 3 * d);
     output_projection(plan, target, self, shape, weights, o);
     return (clattn__core_gradients){.o = {o, CLATTN_F32, n * d, dh, d},
                                     .q = {qkv, CLATTN_F32, n * 3 * d, dh, 3 * d},
                                     .k = {{qkv.slot, qkv.offset + d}, CLATTN_F32, n * 3 * d, dh, 3 * d},
-                                    .v = {{qkv.slot, qkv.offset + 2 * d}, CLATTN_F32, n * 3 * d, dh, 3 * d},
-                                    .lse = self->lse,
-                                    .lse_stride = {heads * n, n, 1}};
+                                    .v = {{qkv.slot, qkv.offset + 2 * d}, CLATTN_F32, n * 3 * d, dh, 3 * d}};
 }
 
 void clattn__self_backward_project(clattn__plan *plan, const clattn__target *target, const clattn__self *self,

@@ -27,7 +27,8 @@ clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *
 }
 
 static void fill(clattn__plan *plan, const clattn__target *target, const char *kernel, const clattn__sizes *s,
-                 int64_t head_size, const clattn__view *x, clattn__operand to, int64_t to_batch, int64_t to_head) {
+                 int64_t head_size, const clattn__view *x, clattn__operand to, int64_t to_batch, int64_t to_head,
+                 float factor) {
     clattn__stage *stage = clattn__plan_kernel(plan, "pack", kernel);
     clattn__tile_defines(plan, stage, &target->attention);
     clattn__stage_define(plan, stage, "D", head_size);
@@ -40,19 +41,25 @@ static void fill(clattn__plan *plan, const clattn__target *target, const char *k
     clattn__stage_long(plan, stage, x->row_stride);
     clattn__stage_long(plan, stage, to_batch);
     clattn__stage_long(plan, stage, to_head);
+    clattn__stage_float(plan, stage, factor);
     clattn__stage_range(stage, clattn__ceil_div(s->keys, clattn__panel_width(target)), s->kv_heads, s->batch, 1);
+}
+
+void clattn__packed_keys_scaled(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                                const clattn__view *k, const clattn__packed *packed, float factor) {
+    fill(plan, target, "pack_keys", s, s->head_size, k, packed->keys, packed->key_batch_stride, packed->key_head_stride,
+         factor);
 }
 
 void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
                          const clattn__view *k, const clattn__packed *packed) {
-    fill(plan, target, "pack_keys", s, s->head_size, k, packed->keys, packed->key_batch_stride,
-         packed->key_head_stride);
+    clattn__packed_keys_scaled(plan, target, s, k, packed, 1);
 }
 
 void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
                            const clattn__view *v, const clattn__packed *packed) {
     fill(plan, target, "pack_values", s, s->value_size, v, packed->values, packed->value_batch_stride,
-         packed->value_head_stride);
+         packed->value_head_stride, 1);
 }
 
 /* Q, S, and m, l, c, visible (two ints) of each row. */

@@ -34,9 +34,11 @@ clattn__packed clattn__packed_layout(const clattn__target *target, const clattn_
 /* The same, in the workspace. */
 clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes);
 
-/* Append the stage that packs k, or v. */
+/* Append the stage that packs k, k times a factor, or v. */
 void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                          const clattn__view *k, const clattn__packed *packed);
+void clattn__packed_keys_scaled(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                                const clattn__view *k, const clattn__packed *packed, float factor);
 void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                            const clattn__view *v, const clattn__packed *packed);
 

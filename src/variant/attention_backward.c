@@ -3,6 +3,8 @@
 
 #include "core/tile.h"
 
+static const float LOG2E = 1.44269504088896341f; /* as in cl/include/port.h: the same products as in forward */
+
 void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view) {
     clattn__stage_long(plan, stage, view->batch_stride);
     clattn__stage_long(plan, stage, view->head_stride);
@@ -10,21 +12,20 @@ void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clatt
 }
 
 clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
-                                     const clattn__view *o, const clattn__core_gradients *g, clattn__operand lengths) {
+                                     const clattn__view *o, const clattn__view *grad_o, clattn__operand saved,
+                                     clattn__operand lengths) {
     const int64_t width = clattn__panel_width(target), blocks = clattn__ceil_div(s->queries, width);
     const clattn__operand terms = clattn__plan_scratch(plan, s->batch * s->heads * 2 * blocks * width);
     clattn__stage *stage = clattn__plan_kernel(plan, "attention", "attention_terms");
     clattn__tile_defines(plan, stage, &target->attention);
     clattn__stage_define(plan, stage, "DV", s->value_size);
     clattn__stage_define(plan, stage, "TYPE_Q", o->type);
-    const clattn__operand operands[] = {o->at, g->o.at, g->lse, terms, lengths};
+    const clattn__operand operands[] = {o->at, grad_o->at, saved, terms, lengths};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         clattn__stage_operand(plan, stage, operands[i]);
     clattn__stage_int(plan, stage, (int32_t)s->queries);
     clattn__stage_strides(plan, stage, o);
-    clattn__stage_strides(plan, stage, &g->o);
-    for (int i = 0; i < 3; i++)
-        clattn__stage_long(plan, stage, g->lse_stride[i]);
+    clattn__stage_strides(plan, stage, grad_o);
     clattn__stage_range(stage, blocks, s->heads, s->batch, 1);
     return terms;
 }
@@ -38,7 +39,7 @@ clattn__operand clattn__stream_panels(clattn__plan *plan, const clattn__target *
     const clattn__sizes sizes = sizes_of(stream);
     clattn__packed packed = clattn__packed_layout(target, &sizes);
     packed.keys = clattn__plan_scratch(plan, packed.key_batch_stride * stream->batch);
-    clattn__packed_keys(plan, target, &sizes, stream->view, &packed);
+    clattn__packed_keys_scaled(plan, target, &sizes, stream->view, &packed, stream->factor);
     return packed.keys;
 }
 
@@ -62,16 +63,16 @@ static clattn__streams both(clattn__plan *plan, const clattn__target *target, co
 }
 
 clattn__streams clattn__stream_queries(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
-                                       const clattn__view *q, const clattn__view *grad_o) {
-    const clattn__stream first = {q, s->batch, s->heads, s->queries, s->head_size};
-    const clattn__stream second = {grad_o, s->batch, s->heads, s->queries, s->value_size};
+                                       const clattn__view *q, const clattn__view *grad_o, float scale) {
+    const clattn__stream first = {q, s->batch, s->heads, s->queries, s->head_size, scale * LOG2E};
+    const clattn__stream second = {grad_o, s->batch, s->heads, s->queries, s->value_size, 1};
     return both(plan, target, &first, &second, true);
 }
 
 clattn__streams clattn__stream_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
                                     const clattn__view *k, const clattn__view *v, bool value_rows) {
-    const clattn__stream first = {k, s->batch, s->kv_heads, s->keys, s->head_size};
-    const clattn__stream second = {v, s->batch, s->kv_heads, s->keys, s->value_size};
+    const clattn__stream first = {k, s->batch, s->kv_heads, s->keys, s->head_size, 1};
+    const clattn__stream second = {v, s->batch, s->kv_heads, s->keys, s->value_size, 1};
     return both(plan, target, &first, &second, value_rows);
 }
 

@@ -4,23 +4,21 @@
 
 #include "variant/attention.h"
 
-/* Gradients of a core: that of o comes in, the others go out, zero at padding.
- * lse  [B,H,M], natural, as forward wrote it */
+/* Gradients of a core: that of o comes in, the others go out, zero at padding. */
 typedef struct clattn__core_gradients {
     clattn__view o, q, k, v;
-    clattn__operand lse;
-    int64_t lse_stride[3];
 } clattn__core_gradients;
 
-/* Append the stage that computes a query's terms; lengths may be slot NONE. */
+/* Append the stage that computes a query's terms. saved [B,H,M]: log-sum-exp in units of log2; lengths may be slot NONE. */
 clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
-                                     const clattn__view *o, const clattn__core_gradients *gradients,
+                                     const clattn__view *o, const clattn__view *grad_o, clattn__operand saved,
                                      clattn__operand lengths);
 
-/* One tensor [batch, heads, rows, width], packed in the workspace for streaming: as panels, as rows. */
+/* One tensor [batch, heads, rows, width], packed in the workspace for streaming: as panels times a factor, as rows. */
 typedef struct clattn__stream {
     const clattn__view *view;
     int64_t batch, heads, rows, width;
+    float factor;
 } clattn__stream;
 
 clattn__operand clattn__stream_panels(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream);
@@ -31,9 +29,9 @@ typedef struct clattn__streams {
     clattn__operand first_panels, second_panels, first_rows, second_rows;
 } clattn__streams;
 
-/* Queries and dO; keys and values. */
+/* Queries and dO, the panels of queries times scale * log2(e); keys and values. */
 clattn__streams clattn__stream_queries(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
-                                       const clattn__view *q, const clattn__view *grad_o);
+                                       const clattn__view *q, const clattn__view *grad_o, float scale);
 clattn__streams clattn__stream_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                                     const clattn__view *k, const clattn__view *v, bool value_rows);
 

@@ -1,5 +1,5 @@
 /* cjar: problem -> plan. */
-#include "variant/cjar.h"
+#include "variant/cjar_backward.h"
 
 #include <math.h>
 
@@ -46,7 +46,7 @@ void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const
     defines(plan, stage, c);
     const clattn__operand operands[] = {c->q.at,          c->packed.keys, c->packed.values, c->o.at,
                                         c->memory_keys,   c->memory_values, c->key_rows,    sums,
-                                        c->link_rows,     c->link_keys,   c->lengths};
+                                        c->link_rows,     c->link_keys,   c->lengths, c->saved};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         clattn__stage_operand(plan, stage, operands[i]);
     clattn__stage_int(plan, stage, (int32_t)c->sizes.keys);
@@ -142,7 +142,7 @@ static clattn_status check_numbers(const clattn_cjar_problem *p, clattn__error *
     return status;
 }
 
-static void bind(clattn__plan *plan, const clattn_cjar_problem *p) {
+void clattn__cjar_bind(clattn__plan *plan, const clattn_cjar_problem *p) {
     const struct {
         int slot;
         const char *name;
@@ -161,15 +161,15 @@ static void bind(clattn__plan *plan, const clattn_cjar_problem *p) {
             clattn__plan_bind(plan, tensors[i].slot, tensors[i].name, tensors[i].tensor, false);
 }
 
-static clattn__view memory_view(int slot, const clattn_tensor *t) {
+clattn__view clattn__cjar_memory_view(int slot, const clattn_tensor *t) {
     return (clattn__view){{slot, 0}, t->type, 0, t->stride[0], t->stride[1]};
 }
 
 static void pack_memory(clattn__plan *plan, const clattn__target *target, const clattn_cjar_problem *p,
                         clattn__cjar *c) {
     const clattn__sizes sizes = clattn__cjar_memory_sizes(c->memory, c->sizes.heads, c->sizes.head_size);
-    const clattn__view k = memory_view(CLATTN_CJAR_MEMORY_K, &p->memory_k);
-    const clattn__view v = memory_view(CLATTN_CJAR_MEMORY_V, &p->memory_v);
+    const clattn__view k = clattn__cjar_memory_view(CLATTN_CJAR_MEMORY_K, &p->memory_k);
+    const clattn__view v = clattn__cjar_memory_view(CLATTN_CJAR_MEMORY_V, &p->memory_v);
     const clattn__packed packed = clattn__packed_reserve(plan, target, &sizes);
     clattn__packed_keys(plan, target, &sizes, &k, &packed);
     clattn__packed_values(plan, target, &sizes, &v, &packed);
@@ -185,16 +185,19 @@ static void pack_rows(clattn__plan *plan, const clattn__target *target, const cl
     c->key_rows = rows.values;
 }
 
-static clattn__cjar canonical(const clattn_cjar_problem *p) {
+clattn__cjar clattn__cjar_canonical(const clattn_cjar_problem *p, clattn__plan *plan) {
     const int64_t *s = p->q.shape;
     const bool links = has_links(p) && p->link_keys.shape[0] > 0;
     clattn__cjar c = {.sizes = {s[0], s[1], s[1], s[2], s[2], s[3], s[3]},
                       .q = clattn__view_of(CLATTN_CJAR_Q, &p->q),
+                      .k = clattn__view_of(CLATTN_CJAR_K, &p->k),
+                      .v = clattn__view_of(CLATTN_CJAR_V, &p->v),
                       .o = clattn__view_of(CLATTN_CJAR_O, &p->o),
                       .memory = has_memory(p) ? p->memory_k.shape[1] : 0,
                       .memory_keys = absent,
                       .memory_values = absent,
                       .key_rows = absent,
+                      .saved = absent,
                       .link_rows = links ? (clattn__operand){CLATTN_CJAR_LINK_ROWS, 0} : absent,
                       .link_keys = links ? (clattn__operand){CLATTN_CJAR_LINK_KEYS, 0} : absent,
                       .lengths = clattn__layout_absent(&p->lengths) ? absent : (clattn__operand){CLATTN_CJAR_LENGTHS, 0},
@@ -204,6 +207,8 @@ static clattn__cjar canonical(const clattn_cjar_problem *p) {
                       .right = p->window_right,
                       .causal = p->causal,
                       .masked = p->masked};
+    if (p->train)
+        c.saved = clattn__plan_save(plan, CLATTN_CJAR_SAVED, s[0] * s[1] * s[2]);
     return c;
 }
 
@@ -218,18 +223,19 @@ clattn_status clattn__cjar_core(const void *problem, const clattn__target *targe
         status = check_lists(p, error);
     if (status == CLATTN_SUCCESS)
         status = check_numbers(p, error);
+    if (status == CLATTN_SUCCESS && p->train)
+        status = clattn__cjar_gradients_check(p, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    clattn__cjar c = canonical(p);
-    bind(plan, p);
+    clattn__cjar_bind(plan, p);
+    clattn__cjar c = clattn__cjar_canonical(p, plan);
     if ((status = clattn__head_sizes_check(&c.sizes, error)) != CLATTN_SUCCESS)
         return status;
-    const clattn__view k = clattn__view_of(CLATTN_CJAR_K, &p->k), v = clattn__view_of(CLATTN_CJAR_V, &p->v);
     c.packed = clattn__packed_reserve(plan, target, &c.sizes);
-    clattn__packed_keys(plan, target, &c.sizes, &k, &c.packed);
-    clattn__packed_values(plan, target, &c.sizes, &v, &c.packed);
+    clattn__packed_keys(plan, target, &c.sizes, &c.k, &c.packed);
+    clattn__packed_values(plan, target, &c.sizes, &c.v, &c.packed);
     if (c.link_count > 0)
-        pack_rows(plan, target, &k, &c);
+        pack_rows(plan, target, &c.k, &c);
     if (c.memory > 0)
         pack_memory(plan, target, p, &c);
     clattn__cjar_append(plan, target, &c);

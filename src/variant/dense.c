@@ -1,5 +1,5 @@
 /* dense: problem -> plan. */
-#include "variant/dense.h"
+#include "variant/dense_backward.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,9 +15,9 @@ void clattn__dense_append(clattn__plan *plan, const clattn__target *target, cons
     clattn__attention_shape(plan, stage, target, &d->sizes, d->q.type, d->o.type);
     clattn__stage_define(plan, stage, "HAS_BIAS", has_bias);
     clattn__stage_define(plan, stage, "HIDDEN_INSIDE", has_bias);
-    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE);
-    const clattn__operand operands[] = {d->q.at, d->packed.keys, d->packed.values, d->o.at,
-                                        d->bias, d->lse,         d->key_lengths,   d->query_lengths};
+    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE || d->saved.slot != CLATTN__SLOT_NONE);
+    const clattn__operand operands[] = {d->q.at, d->packed.keys, d->packed.values, d->o.at,         d->bias,
+                                        d->lse,  d->saved,       d->key_lengths,   d->query_lengths};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         clattn__stage_operand(plan, stage, operands[i]);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.queries);
@@ -122,7 +122,7 @@ static clattn_status check_numbers(const clattn_dense_problem *p, clattn__error 
     return status;
 }
 
-static void bind(clattn__plan *plan, const clattn_dense_problem *p) {
+void clattn__dense_bind(clattn__plan *plan, const clattn_dense_problem *p) {
     const struct {
         int slot;
         const char *name;
@@ -144,7 +144,7 @@ static clattn__operand optional(int slot, const clattn_tensor *tensor) {
     return clattn__layout_absent(tensor) ? absent : (clattn__operand){slot, 0};
 }
 
-static clattn__dense canonical(const clattn_dense_problem *p) {
+clattn__dense clattn__dense_canonical(const clattn_dense_problem *p, clattn__plan *plan) {
     clattn__dense d = {.sizes = {p->q.shape[0], p->q.shape[1], p->k.shape[1], p->q.shape[2], p->k.shape[2],
                                  p->q.shape[3], p->v.shape[3]},
                        .q = clattn__view_of(CLATTN_DENSE_Q, &p->q),
@@ -153,6 +153,7 @@ static clattn__dense canonical(const clattn_dense_problem *p) {
                        .o = clattn__view_of(CLATTN_DENSE_O, &p->o),
                        .bias = optional(CLATTN_DENSE_BIAS, &p->bias),
                        .lse = optional(CLATTN_DENSE_LSE, &p->lse),
+                       .saved = absent,
                        .key_lengths = optional(CLATTN_DENSE_KEY_LENGTHS, &p->key_lengths),
                        .query_lengths = optional(CLATTN_DENSE_QUERY_LENGTHS, &p->query_lengths),
                        .scale = p->scale,
@@ -163,6 +164,8 @@ static clattn__dense canonical(const clattn_dense_problem *p) {
         d.bias_stride[i] = p->bias.stride[i];
     for (int i = 0; i < 3; i++)
         d.lse_stride[i] = p->lse.stride[i];
+    if (p->train)
+        d.saved = clattn__plan_save(plan, CLATTN_DENSE_SAVED, d.sizes.batch * d.sizes.heads * d.sizes.queries);
     if (d.scale == 0)
         d.scale = 1.0f / sqrtf((float)d.sizes.head_size);
     if (p->causal != CLATTN_CAUSAL_NONE && d.right != 0)
@@ -221,10 +224,12 @@ clattn_status clattn__dense_core(const void *problem, const clattn__target *targ
         status = check_options(p, error);
     if (status == CLATTN_SUCCESS)
         status = check_numbers(p, error);
+    if (status == CLATTN_SUCCESS && p->train)
+        status = clattn__dense_gradients_check(p, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    const clattn__dense d = canonical(p);
-    bind(plan, p);
+    clattn__dense_bind(plan, p);
+    const clattn__dense d = clattn__dense_canonical(p, plan);
     if ((status = clattn__head_sizes_check(&d.sizes, error)) != CLATTN_SUCCESS || d.sizes.heads == 0)
         return status;
     return choose(plan, target, &d, error);

@@ -15,6 +15,7 @@ typedef struct clattn__dense {
     clattn__view q, k, v, o;
     clattn__packed packed;
     clattn__operand bias, lse, key_lengths, query_lengths;
+    clattn__operand saved; /* [B,H,M] for backward: the log-sum-exp in units of log2 */
     int64_t bias_stride[4], lse_stride[3];
     float scale;
     int64_t left, right;
@@ -29,6 +30,10 @@ void clattn__dense_append(clattn__plan *plan, const clattn__target *target, cons
 const char *clattn__dense_split_reject(const clattn__dense *dense, const clattn__target *target, char *text,
                                        size_t size);
 void clattn__dense_split_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *dense);
+
+/* A checked problem: bind its tensors; as a core. One that trains reserves what it saves. */
+void clattn__dense_bind(clattn__plan *plan, const clattn_dense_problem *problem);
+clattn__dense clattn__dense_canonical(const clattn_dense_problem *problem, clattn__plan *plan);
 
 /* clattn__variant.core */
 clattn_status clattn__dense_core(const void *problem, const clattn__target *target, clattn__plan *plan,

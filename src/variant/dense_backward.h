@@ -9,4 +9,12 @@
 void clattn__dense_backward_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *dense,
                                    const clattn__core_gradients *gradients);
 
+/* Layouts of the gradients of a problem that trains. Errors: INVALID_ARGUMENT, INVALID_SHAPE, INVALID_TYPE. */
+clattn_status clattn__dense_gradients_check(const clattn_dense_problem *problem, clattn__error *error);
+
+/* clattn__variant.core_trains, core_backward */
+bool clattn__dense_core_trains(const void *problem);
+clattn_status clattn__dense_core_backward(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                          clattn__error *error);
+
 #endif

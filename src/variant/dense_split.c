@@ -60,7 +60,7 @@ static void defines(clattn__plan *plan, clattn__stage *stage, const split *f, co
     clattn__stage_define(plan, stage, "TYPE_Q", d->q.type);
     clattn__stage_define(plan, stage, "TYPE_O", d->o.type);
     clattn__stage_define(plan, stage, "HAS_BIAS", d->bias.slot != CLATTN__SLOT_NONE);
-    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE || d->saved.slot != CLATTN__SLOT_NONE);
 }
 
 static void longs(clattn__plan *plan, clattn__stage *stage, const int64_t *values, int count) {
@@ -97,7 +97,7 @@ static void append_merge(clattn__plan *plan, const split *f, const clattn__dense
                          clattn__operand states) {
     clattn__stage *stage = clattn__plan_kernel(plan, "dense_split", "dense_merge");
     defines(plan, stage, f, d);
-    const clattn__operand operands[] = {values, states, d->o.at, d->lse};
+    const clattn__operand operands[] = {values, states, d->o.at, d->lse, d->saved};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         clattn__stage_operand(plan, stage, operands[i]);
     clattn__stage_int(plan, stage, (int32_t)f->parts);

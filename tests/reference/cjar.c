@@ -19,23 +19,23 @@ static bool allowed(const ref_attention *a, int b, int i, int j) {
     return ref_sees(&mask, b, i, j, a->M, a->N);
 }
 
-/* Scores of one query over the N keys and then the memory rows. */
-static void cjar_scores(const ref_attention *a, const ref_cjar *c, int b, int h, int i, double *scores, bool *sees) {
+void ref_cjar_scores(const ref_attention *a, const ref_cjar *c, int b, int h, int i, double *scores, bool *sees,
+                     bool *reads) {
     const double *q = ref_row(a->q, a->H, a->M, a->D, b, h, i);
     for (int j = 0; j < a->N; j++) {
-        bool near = allowed(a, b, i, j) && (ref_sees(&a->mask, b, i, j, a->M, a->N) || linked(&c->links, i, j));
+        const bool near = allowed(a, b, i, j) && (ref_sees(&a->mask, b, i, j, a->M, a->N) || linked(&c->links, i, j));
+        reads[j] = near;
         sees[j] = near || (c->masked == REF_MULTIPLY && allowed(a, b, i, j));
         scores[j] = near ? ref_dot(q, ref_row(a->k, a->H, a->N, a->D, b, h, j), a->D) * a->scale : 0;
     }
     bool padding = a->mask.query_lengths && i >= a->mask.query_lengths[b];
     for (int g = 0; g < c->memory; g++) {
-        sees[a->N + g] = !padding;
+        reads[a->N + g] = sees[a->N + g] = !padding;
         scores[a->N + g] = padding ? 0 : ref_dot(q, c->memory_k + ((size_t)g * a->H + h) * a->D, a->D) * a->scale;
     }
 }
 
-/* [N + memory, D]: the values of (b, h), then the memory's of h. */
-static void join_values(const ref_attention *a, const ref_cjar *c, int b, int h, double *v) {
+void ref_cjar_values(const ref_attention *a, const ref_cjar *c, int b, int h, double *v) {
     size_t bytes = (size_t)a->D * sizeof(double);
     memcpy(v, ref_values(a, b, h), a->N * bytes);
     for (int g = 0; g < c->memory; g++)
@@ -45,19 +45,20 @@ static void join_values(const ref_attention *a, const ref_cjar *c, int b, int h,
 void ref_cjar_core(const ref_attention *a, const ref_cjar *c, double *o, double *lse) {
     int keys = a->N + c->memory;
     double *scores = ref_array(keys), *p = ref_array(keys), *v = ref_array((size_t)keys * a->D);
-    bool *sees = ref_flags(keys);
+    bool *sees = ref_flags(keys), *reads = ref_flags(keys);
     size_t row = 0;
     for (int b = 0; b < a->B; b++)
         for (int h = 0; h < a->H; h++) {
-            join_values(a, c, b, h, v);
+            ref_cjar_values(a, c, b, h, v);
             for (int i = 0; i < a->M; i++, row++) {
-                cjar_scores(a, c, b, h, i, scores, sees);
+                ref_cjar_scores(a, c, b, h, i, scores, sees, reads);
                 double logsum = ref_softmax(scores, sees, keys, p);
                 ref_weighted_sum(p, v, keys, a->D, o + row * a->D);
                 if (lse)
                     lse[row] = logsum;
             }
         }
+    free(reads);
     free(sees);
     free(v);
     free(p);

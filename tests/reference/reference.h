@@ -77,6 +77,14 @@ int ref_scores(const ref_attention *a, int b, int h, int i, double *scores, bool
 /* softmax(q kᵀ scale + bias) v. o [B, H, M, DV]; lse [B, H, M] or NULL. */
 void ref_dense_core(const ref_attention *a, double *o, double *lse);
 
+/* Gradients of Σ o grad_o are added to q [B, H, M, D], k, v [B, HKV, N, ·] and bias [B, H, M, N] (or NULL). Rows of
+ * grad_o that see nothing are not read. */
+typedef struct ref_gradients {
+    double *q, *k, *v, *bias;
+} ref_gradients;
+
+void ref_dense_gradients(const ref_attention *a, const double *grad_o, const ref_gradients *g);
+
 typedef enum ref_normalise { REF_SELECTED, REF_ALL } ref_normalise;
 
 /* The same with only the k largest scores of each query kept, on a tie the lowest key; softmax over the
@@ -113,6 +121,18 @@ typedef struct ref_cjar {
 /* REF_EXCLUDE: softmax over the keys near i and the memory. REF_MULTIPLY: a key that is not near has score 0 and
  * takes part. HKV = H, M = N, D = DV. lse [B, H, M] or NULL. */
 void ref_cjar_core(const ref_attention *a, const ref_cjar *c, double *o, double *lse);
+
+/* Of one query, over the N keys and then the memory rows: scores, which take part, and which of these have a score of their
+ * own instead of 0. */
+void ref_cjar_scores(const ref_attention *a, const ref_cjar *c, int b, int h, int i, double *scores, bool *sees,
+                     bool *reads);
+
+/* [N + memory, D]: the values of (b, h), then the memory's of h. */
+void ref_cjar_values(const ref_attention *a, const ref_cjar *c, int b, int h, double *v);
+
+/* As ref_dense_gradients; memory_k and memory_v [memory, H, D]. */
+void ref_cjar_gradients(const ref_attention *a, const ref_cjar *c, const double *grad_o, const ref_gradients *g,
+                        double *memory_k, double *memory_v);
 
 /* σ(q_i) ⊙ Σ_j k_j ⊙ v_j, or with matrix σ(q_i)ᵀ (Σ_j k_j v_jᵀ), over the keys seen, times the head's position
  * weight (NULL = 1). M = N, D = DV; scale is not used. */

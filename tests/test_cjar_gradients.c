@@ -1,0 +1,264 @@
+/* Gradients of the cjar core: windows, memory, links and hidden keys, against the chain rule in float64. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/object.h"
+#include "harness/cjar_case.h"
+#include "harness/close.h"
+#include "harness/rng.h"
+#include "harness/run.h"
+#include "harness/storage.h"
+
+#define SIZES(b, h, n_, d) .B = b, .H = h, .n = n_, .D = d
+#define WINDOW(l, r) .left = l, .right = r, .hub = -1
+#define HUB(l, r, key) .left = l, .right = r, .hub = key
+
+/* ---- running ---- */
+
+typedef struct job {
+    const fixture *f;
+    clattn_tensor tensors[CLATTN_CJAR_SLOTS];
+    guarded buffers[CLATTN_CJAR_SLOTS];
+    clattn_plan *plan;
+} job;
+
+static void describe(const cjar_case *c, const cjar_data *d, job *j) {
+    clattn_cjar_problem p = cjar_problem(c, d);
+    p.train = true;
+    p.grad_o = p.o;
+    p.grad_q = p.grad_k = p.grad_v = p.q;
+    if (c->memory > 0)
+        p.grad_memory_k = p.grad_memory_v =
+            clattn_tensor_make(NULL, CLATTN_F32, 3, (const int64_t[]){c->H, c->memory, c->D});
+    assert_ok(clattn_cjar_plan(j->f->context, &p, &j->plan));
+    const clattn_tensor all[CLATTN_CJAR_SLOTS] = {[CLATTN_CJAR_Q] = p.q,
+                                                  [CLATTN_CJAR_K] = p.k,
+                                                  [CLATTN_CJAR_V] = p.v,
+                                                  [CLATTN_CJAR_O] = p.o,
+                                                  [CLATTN_CJAR_MEMORY_K] = p.memory_k,
+                                                  [CLATTN_CJAR_MEMORY_V] = p.memory_v,
+                                                  [CLATTN_CJAR_LINK_ROWS] = p.link_rows,
+                                                  [CLATTN_CJAR_LINK_KEYS] = p.link_keys,
+                                                  [CLATTN_CJAR_LENGTHS] = p.lengths,
+                                                  [CLATTN_CJAR_GRAD_O] = p.grad_o,
+                                                  [CLATTN_CJAR_GRAD_Q] = p.grad_q,
+                                                  [CLATTN_CJAR_GRAD_K] = p.grad_k,
+                                                  [CLATTN_CJAR_GRAD_V] = p.grad_v,
+                                                  [CLATTN_CJAR_GRAD_MEMORY_K] = p.grad_memory_k,
+                                                  [CLATTN_CJAR_GRAD_MEMORY_V] = p.grad_memory_v};
+    for (int slot = 0; slot < CLATTN_CJAR_SLOTS; slot++)
+        j->tensors[slot] = all[slot];
+}
+
+static void put(job *j, int slot, guarded buffer) {
+    j->buffers[slot] = buffer;
+    j->tensors[slot].memory = buffer.memory;
+    j->tensors[slot].offset = buffer.before / clattn_type_size(buffer.type);
+}
+
+/* The memory's rows [memory, H, D + gap], the gap NaN. */
+static guarded memory_rows(const fixture *f, const cjar_case *c, const double *rows) {
+    const size_t width = (size_t)c->D + c->memory_gap, count = (size_t)c->memory * c->H * width;
+    double *spaced = ref_array(count);
+    for (size_t e = 0; e < count; e++)
+        spaced[e] = e % width < (size_t)c->D ? rows[e / width * c->D + e % width] : NAN;
+    guarded g = guarded_upload(f, CLATTN_F32, spaced, count);
+    free(spaced);
+    return g;
+}
+
+static void upload(const cjar_case *c, const cjar_data *d, const double *grad_o, job *j) {
+    const struct {
+        int slot;
+        const double *values;
+    } rows[] = {{CLATTN_CJAR_Q, d->q},         {CLATTN_CJAR_K, d->k},      {CLATTN_CJAR_V, d->v},
+                {CLATTN_CJAR_O, NULL},         {CLATTN_CJAR_GRAD_Q, NULL}, {CLATTN_CJAR_GRAD_K, NULL},
+                {CLATTN_CJAR_GRAD_O, grad_o}, {CLATTN_CJAR_GRAD_V, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        j->buffers[rows[i].slot] = strided_make(j->f, &j->tensors[rows[i].slot], rows[i].values);
+    if (c->memory > 0) {
+        const size_t count = (size_t)c->H * c->memory * c->D;
+        put(j, CLATTN_CJAR_MEMORY_K, memory_rows(j->f, c, d->memory_k));
+        put(j, CLATTN_CJAR_MEMORY_V, memory_rows(j->f, c, d->memory_v));
+        put(j, CLATTN_CJAR_GRAD_MEMORY_K, guarded_make(j->f, CLATTN_F32, count));
+        put(j, CLATTN_CJAR_GRAD_MEMORY_V, guarded_make(j->f, CLATTN_F32, count));
+    }
+    if (d->link_rows) {
+        put(j, CLATTN_CJAR_LINK_ROWS, guarded_longs(j->f, d->link_rows, (size_t)c->n + 1));
+        put(j, CLATTN_CJAR_LINK_KEYS, guarded_ints(j->f, d->link_keys, (size_t)d->link_rows[c->n]));
+    }
+    if (c->lengths)
+        put(j, CLATTN_CJAR_LENGTHS, guarded_ints(j->f, c->lengths, (size_t)c->B));
+    const int64_t saved = (int64_t)clattn_plan_saved_count(j->plan);
+    j->tensors[CLATTN_CJAR_SAVED] = clattn_tensor_make(NULL, CLATTN_F32, 1, &saved);
+    put(j, CLATTN_CJAR_SAVED, guarded_make(j->f, CLATTN_F32, (size_t)saved));
+}
+
+static void run_backward(job *j) {
+    guarded scratch = guarded_bytes(j->f, clattn_plan_workspace_size(j->plan));
+    const clattn_workspace workspace = {.memory = scratch.memory, .offset = scratch.before};
+    cl_event done = NULL;
+    assert_ok(clattn_enqueue_backward(j->plan, j->f->queue, j->tensors, CLATTN_CJAR_SLOTS, &workspace, 0, NULL, &done));
+    ck_assert_int_eq(clWaitForEvents(1, &done), CL_SUCCESS);
+    clReleaseEvent(done);
+    guarded_check(j->f, &scratch, "workspace");
+    guarded_free(&scratch);
+}
+
+static void release(job *j) {
+    for (int slot = 0; slot < CLATTN_CJAR_SLOTS; slot++) {
+        if (j->buffers[slot].memory)
+            guarded_check(j->f, &j->buffers[slot], "tensor");
+        guarded_free(&j->buffers[slot]);
+    }
+    clattn_plan_destroy(j->plan);
+}
+
+/* ---- comparing ---- */
+
+static void compare(const cjar_case *c, const char *name, double *got, const double *want, size_t count) {
+    char text[256];
+    const double tolerance = c->type == CLATTN_F32 ? 2e-5 : c->type == CLATTN_F16 ? 8e-3 : 6e-2;
+    snprintf(text, sizeof(text), "grad_%s: B %d H %d n %d D %d window %d,%d causal %d multiply %d memory %d links %d %s",
+             name, c->B, c->H, c->n, c->D, c->left, c->right, c->causal, c->multiply, c->memory, c->links,
+             clattn_type_name(c->type));
+    assert_close(text, got, want, count, c->tolerance != 0 ? c->tolerance : tolerance);
+    free(got);
+}
+
+/* [H, memory, D] from the reference's [memory, H, D]. */
+static void compare_memory(const cjar_case *c, const char *name, int slot, const double *want, job *j) {
+    double *ordered = ref_split_heads(want, 1, c->memory, c->H, c->D);
+    compare(c, name, guarded_read(j->f, &j->buffers[slot], name), ordered, (size_t)c->H * c->memory * c->D);
+    free(ordered);
+}
+
+static void compare_all(const cjar_case *c, const cjar_data *d, const double *grad_o, job *j) {
+    const ref_gradients want = {.q = ref_array(d->count), .k = ref_array(d->count), .v = ref_array(d->count)};
+    const size_t memory = (size_t)c->memory * c->H * c->D;
+    double *memory_k = ref_array(memory), *memory_v = ref_array(memory);
+    ref_cjar_gradients(&d->ref, &d->extra, grad_o, &want, memory_k, memory_v);
+    const struct {
+        const char *name;
+        int slot;
+        double *want;
+    } rows[] = {{"q", CLATTN_CJAR_GRAD_Q, want.q}, {"k", CLATTN_CJAR_GRAD_K, want.k}, {"v", CLATTN_CJAR_GRAD_V, want.v}};
+    for (int i = 0; i < 3; i++) {
+        double *got = strided_read(j->f, &j->buffers[rows[i].slot], &j->tensors[rows[i].slot], rows[i].name);
+        compare(c, rows[i].name, got, rows[i].want, d->count);
+        free(rows[i].want);
+    }
+    if (c->memory > 0) {
+        compare_memory(c, "memory_k", CLATTN_CJAR_GRAD_MEMORY_K, memory_k, j);
+        compare_memory(c, "memory_v", CLATTN_CJAR_GRAD_MEMORY_V, memory_v, j);
+    }
+    free(memory_k);
+    free(memory_v);
+}
+
+/* NaN where the loss ignores: padding. */
+static double *draw_grad_o(const cjar_case *c, size_t count) {
+    rng r = rng_make(c->seed + 5);
+    double *grad_o = rng_array(&r, 1, count);
+    storage_round(c->type, grad_o, count);
+    for (size_t e = 0; e < count && c->nan && c->lengths; e++) {
+        const size_t row = e / (size_t)c->D, b = row / ((size_t)c->H * c->n);
+        if ((int)(row % c->n) >= c->lengths[b])
+            grad_o[e] = NAN;
+    }
+    return grad_o;
+}
+
+static void check(const fixture *f, const cjar_case *c) {
+    job j = {.f = f};
+    cjar_data data;
+    cjar_data_make(c, &data);
+    double *grad_o = draw_grad_o(c, data.count);
+    describe(c, &data, &j);
+    upload(c, &data, grad_o, &j);
+    run_plan(f, j.plan, j.tensors, CLATTN_CJAR_SLOTS);
+    run_backward(&j);
+    compare_all(c, &data, grad_o, &j);
+    release(&j);
+    free(grad_o);
+    cjar_data_free(&data);
+}
+
+/* The same device as a GPU's shapes see it: work-groups, local memory, barriers. */
+static fixture gpu_shaped;
+
+static void make_gpu_shaped(void) {
+    gpu_shaped = *device();
+    assert_ok(clattn_context_create(gpu_shaped.cl, gpu_shaped.device, NULL, &gpu_shaped.context));
+    clattn__caps caps = gpu_shaped.context->target.caps;
+    caps.kind = CLATTN__GPU;
+    clattn__target_choose(&caps, CLATTN_GEMM_TILE, &gpu_shaped.context->target);
+}
+
+static void free_gpu_shaped(void) { clattn_context_destroy(gpu_shaped.context); }
+
+/* ---- the table ---- */
+
+static const int mixed[] = {29, 0, 40};
+
+#define PADDED .lengths = mixed, .nan = true
+
+static const cjar_case cases[] = {
+    {SIZES(3, 2, 40, 16), WINDOW(3, 5), PADDED, .multiply = true, .memory = 4, .links = 120},
+    {SIZES(2, 2, 300, 16), WINDOW(20, 9), .memory = 4},
+    {SIZES(1, 1, 1, 16), WINDOW(0, 0)},
+    {SIZES(1, 2, 40, 16), WINDOW(0, 0), .links = 200, .memory_gap = 3, .memory = 17},
+    {SIZES(3, 2, 40, 16), WINDOW(3, 5), PADDED, .causal = true, .multiply = true, .memory = 4, .links = 120,
+     .repeated = true},
+    {SIZES(1, 2, 300, 16), HUB(2, 2, 7), .links = 2000, .multiply = true},
+    {SIZES(1, 2, 300, 16), HUB(2, 2, 0), .causal = true},
+    {SIZES(1, 1, 50, 16), WINDOW(-1, 4), .causal = true, .memory = 1},
+    {SIZES(1, 1, 50, 16), WINDOW(2, -1), .multiply = true},
+    {SIZES(1, 1, 50, 16), WINDOW(-1, -1), .multiply = true, .memory = 2, .links = 30},
+    {SIZES(1, 1, 1100, 16), WINDOW(8, 8), .memory = 4},
+    {SIZES(2, 2, 30, 16), WINDOW(0, 0), .links = 900, .multiply = true, .deviation = 20, .tolerance = 1e-4},
+    {SIZES(2, 3, 33, 10), WINDOW(3, 1), .memory = 3, .qkv = {true, 2}, .o = {false, 5}, .links = 60},
+};
+
+enum { CASES = sizeof(cases) / sizeof(*cases) };
+
+static void check_case(const fixture *f, int number, clattn_type type) {
+    cjar_case c = cases[number];
+    c.seed = 700 + (uint64_t)number;
+    c.type = type;
+    check(f, &c);
+}
+
+START_TEST(gradients) { check_case(device(), _i, CLATTN_F32); }
+END_TEST
+
+/* Each of these compiles kernels of its own: some of the cases. */
+START_TEST(gradients_gpu_shaped) { check_case(&gpu_shaped, 4 * _i, CLATTN_F32); }
+END_TEST
+
+START_TEST(gradients_in_16_bits) { check_case(device(), 4 * _i, _i % 2 ? CLATTN_F16 : CLATTN_BF16); }
+END_TEST
+
+/* Nothing to sum: the memory's gradients are 0. */
+START_TEST(empty_problems) {
+    static const cjar_case empty[] = {{SIZES(0, 2, 5, 16), WINDOW(1, 1), .memory = 3},
+                                      {SIZES(2, 2, 0, 16), WINDOW(1, 1), .memory = 3},
+                                      {SIZES(2, 0, 5, 16), WINDOW(1, 1), .memory = 3},
+                                      {SIZES(2, 2, 0, 16), WINDOW(1, 1), .multiply = true}};
+    check(device(), &empty[_i]);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cjar gradients");
+    TCase *core = tcase_create("core");
+    tcase_add_unchecked_fixture(core, make_gpu_shaped, free_gpu_shaped);
+    tcase_set_timeout(core, 120);
+    tcase_add_loop_test(core, gradients, 0, CASES);
+    tcase_add_loop_test(core, gradients_gpu_shaped, 0, (CASES + 3) / 4);
+    tcase_add_loop_test(core, gradients_in_16_bits, 0, (CASES + 3) / 4);
+    tcase_add_loop_test(core, empty_problems, 0, 4);
+    suite_add_tcase(suite, core);
+    return run_device_suite(suite);
+}
