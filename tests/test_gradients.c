@@ -31,6 +31,13 @@ static const layer_case cases[] = {
     {LAYER("dense", "", 2, 21, 10, 2), PADDED(none)},
     {LAYER("dense", "causal", 1, 67, 20, 1)},
 
+    {LAYER("assa", "k=5", 2, 21, 12, 3)},
+    {LAYER("assa", "k=4 causal normalise=all", 2, 21, 10, 2), PADDED(full_and_short)},
+    {LAYER("assa", "k=40 causal", 2, 21, 10, 2), PADDED(full_and_empty)},
+    {LAYER("assa", "k=3", 2, 21, 10, 2), PADDED(none)},
+    {LAYER("assa", "mode=adaptive window=3 grid=6x9 shift=1", 1, 54, 12, 3)},
+    {LAYER("assa", "mode=adaptive", 2, 21, 12, 2)},
+
     {LAYER("aft", "mode=gated", 2, 40, 12, 3)},
     {LAYER("aft", "mode=gated causal", 2, 21, 12, 3), PADDED(full_and_short)},
     {LAYER("aft", "mode=gated-matrix", 2, 21, 10, 2), PADDED(full_and_empty)},

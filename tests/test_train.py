@@ -7,6 +7,9 @@ CASES = [
     ("dense", "f32", 100, "below", 0.1),
     ("dense", "f16", 110, "below", 0.1),
     ("assa", "f32", 130, "below", 0.1),
+    ("cjar", "f32", 130, "below", 0.1),
+    ("aft-full", "f32", 130, "below", 0.1),
+    ("aft-gated", "f32", 30, "above", 0.5),
     ("cas", "f32", 30, "above", 0.5),
 ]
 

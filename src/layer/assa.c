@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "core/fill.h"
 #include "core/layout.h"
 #include "layer/self_backward.h"
 #include "variant/assa_backward.h"
@@ -275,6 +276,15 @@ static clattn__self_weights weights_of(const description *desc) {
         .out_bias = gradient(OUT_BIAS, 0)};
 }
 
+/* What a key bias adds is the same for all of a query's scores: neither the choice nor the softmax changes, and the
+ * gradient is exactly 0. */
+static void zero_key_bias(const description *desc, const clattn_layer_shape *shape, clattn__plan *plan,
+                          clattn__self_weights *weights) {
+    if (!shape->accumulate)
+        clattn__fill_append(plan, weights->bias[1], desc->model_size, shape->grad_type, 0);
+    weights->bias[1] = absent;
+}
+
 static clattn__assa_pairs pairs_of(const description *desc, const clattn_layer_shape *shape, const clattn__self *self,
                                    const clattn__assa_window *window) {
     const bool adaptive = desc->mode == CLATTN_ASSA_ADAPTIVE, windows = window->side > 0;
@@ -305,7 +315,9 @@ static clattn_status backward(const void *desc, const clattn_layer_shape *shape,
     const bool adaptive = d.mode == CLATTN_ASSA_ADAPTIVE;
     const clattn__self self = clattn__self_saved(plan, d.model_size, d.heads, shape);
     const topk_lists lists = adaptive ? (topk_lists){absent, absent} : save_lists(&d, shape, plan);
-    const clattn__self_weights weights = weights_of(&d);
+    clattn__self_weights weights = weights_of(&d);
+    if (!adaptive)
+        zero_key_bias(&d, shape, plan, &weights);
     const clattn__core_gradients gradients = clattn__self_backward_output(plan, target, &self, shape, &weights);
     const clattn__assa_pairs pairs = pairs_of(&d, shape, &self, &window);
     if (lists.indices.slot != CLATTN__SLOT_NONE)
