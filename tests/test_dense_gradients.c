@@ -221,7 +221,7 @@ static const int short_queries[] = {19, 0, 7}, short_keys[] = {5, 23, 0};
 
 static const dense_case cases[] = {
     {SIZES(2, 3, 37, 37, 16)},
-    {SIZES(1, 1, 1, 1, 1), .tolerance = 1e-4},
+    {SIZES(1, 1, 1, 1, 1)},
     {SIZES(1, 2, 12, 16, 8), .no_lse = true},
     {SIZES(1, 2, 13, 17, 8)},
     {SIZES(1, 1, 11, 300, 24)},
@@ -245,7 +245,7 @@ static const dense_case cases[] = {
     {SIZES(2, 3, 40, 300, 8), .bias = BIAS_BATCH | BIAS_KEY, .hidden = 0.1},
     {.B = 2, .H = 4, .HKV = 2, .M = 17, .N = 40, .D = 16, .DV = 5, .bias = BIAS_HEAD | BIAS_KEY},
     {SIZES(2, 3, 37, 37, 16), .q = {true, 0}, .kv = {true, 3}, .o = {false, 5}},
-    {SIZES(1, 1, 40, 40, 16), .deviation = 1000, .tolerance = 1e-3},
+    {SIZES(1, 1, 40, 40, 16), .deviation = 1000, .tolerance = 1e-3}, /* what float32 knows of such scores */
 };
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };
