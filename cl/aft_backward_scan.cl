@@ -134,11 +134,12 @@ inline void add_near(V *p, V *d, const V *key, const queries q, const int v, con
         k[r] = key[r];
     }
     for (long i = first; i < last; i++, w += TB) {
-        const query own = query_of(q, v, lanes, i);
+        const trace own = trace_of(q, v, lanes, i);
         UNROLL for (int r = 0; r < KEYS; r++) {
-            const V e = weight_of((k[r] - own.k) + (w[r] - own.c));
-            sum_p[r] = fma(e, own.p, sum_p[r]);
-            sum_d[r] = fma(e, own.d, sum_d[r]);
+            // (A P) o, not A (P o): then V (A P) - (A P) o is 0 where o is V
+            const V share = weight_of((k[r] - own.k) + (w[r] - own.c)) * own.p;
+            sum_p[r] += share;
+            sum_d[r] = fma(share, own.o, sum_d[r]);
         }
     }
     UNROLL for (int r = 0; r < KEYS; r++) {
