@@ -72,8 +72,8 @@ static void upload(const cjar_case *c, const cjar_data *d, const double *grad_o,
     const struct {
         int slot;
         const double *values;
-    } rows[] = {{CLATTN_CJAR_Q, d->q},         {CLATTN_CJAR_K, d->k},      {CLATTN_CJAR_V, d->v},
-                {CLATTN_CJAR_O, NULL},         {CLATTN_CJAR_GRAD_Q, NULL}, {CLATTN_CJAR_GRAD_K, NULL},
+    } rows[] = {{CLATTN_CJAR_Q, d->q},        {CLATTN_CJAR_K, d->k},      {CLATTN_CJAR_V, d->v},
+                {CLATTN_CJAR_O, NULL},        {CLATTN_CJAR_GRAD_Q, NULL}, {CLATTN_CJAR_GRAD_K, NULL},
                 {CLATTN_CJAR_GRAD_O, grad_o}, {CLATTN_CJAR_GRAD_V, NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         j->buffers[rows[i].slot] = strided_make(j->f, &j->tensors[rows[i].slot], rows[i].values);
@@ -120,9 +120,9 @@ static void release(job *j) {
 static void compare(const cjar_case *c, const char *name, double *got, const double *want, size_t count) {
     char text[256];
     const double tolerance = c->type == CLATTN_F32 ? 2e-5 : c->type == CLATTN_F16 ? 8e-3 : 6e-2;
-    snprintf(text, sizeof(text), "grad_%s: B %d H %d n %d D %d window %d,%d causal %d multiply %d memory %d links %d %s",
-             name, c->B, c->H, c->n, c->D, c->left, c->right, c->causal, c->multiply, c->memory, c->links,
-             clattn_type_name(c->type));
+    snprintf(text, sizeof(text),
+             "grad_%s: B %d H %d n %d D %d window %d,%d causal %d multiply %d memory %d links %d %s", name, c->B, c->H,
+             c->n, c->D, c->left, c->right, c->causal, c->multiply, c->memory, c->links, clattn_type_name(c->type));
     assert_close(text, got, want, count, c->tolerance != 0 ? c->tolerance : tolerance);
     free(got);
 }
@@ -143,7 +143,8 @@ static void compare_all(const cjar_case *c, const cjar_data *d, const double *gr
         const char *name;
         int slot;
         double *want;
-    } rows[] = {{"q", CLATTN_CJAR_GRAD_Q, want.q}, {"k", CLATTN_CJAR_GRAD_K, want.k}, {"v", CLATTN_CJAR_GRAD_V, want.v}};
+    } rows[] = {
+        {"q", CLATTN_CJAR_GRAD_Q, want.q}, {"k", CLATTN_CJAR_GRAD_K, want.k}, {"v", CLATTN_CJAR_GRAD_V, want.v}};
     for (int i = 0; i < 3; i++) {
         double *got = strided_read(j->f, &j->buffers[rows[i].slot], &j->tensors[rows[i].slot], rows[i].name);
         compare(c, rows[i].name, got, rows[i].want, d->count);

@@ -76,9 +76,9 @@ static void upload(const dense_case *c, const dense_data *d, const double *grad_
     const struct {
         int slot;
         const double *values;
-    } rows[] = {{CLATTN_DENSE_Q, d->q},         {CLATTN_DENSE_K, d->k},         {CLATTN_DENSE_V, d->v},
-                {CLATTN_DENSE_O, NULL},         {CLATTN_DENSE_GRAD_O, grad_o},  {CLATTN_DENSE_GRAD_Q, NULL},
-                {CLATTN_DENSE_GRAD_K, NULL},    {CLATTN_DENSE_GRAD_V, NULL}};
+    } rows[] = {{CLATTN_DENSE_Q, d->q},      {CLATTN_DENSE_K, d->k},        {CLATTN_DENSE_V, d->v},
+                {CLATTN_DENSE_O, NULL},      {CLATTN_DENSE_GRAD_O, grad_o}, {CLATTN_DENSE_GRAD_Q, NULL},
+                {CLATTN_DENSE_GRAD_K, NULL}, {CLATTN_DENSE_GRAD_V, NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         j->buffers[rows[i].slot] = strided_make(j->f, &j->tensors[rows[i].slot], rows[i].values);
     if (d->bias) {
@@ -103,7 +103,8 @@ static void run_backward(job *j) {
     guarded scratch = guarded_bytes(j->f, clattn_plan_workspace_size(j->plan));
     const clattn_workspace workspace = {.memory = scratch.memory, .offset = scratch.before};
     cl_event done = NULL;
-    assert_ok(clattn_enqueue_backward(j->plan, j->f->queue, j->tensors, CLATTN_DENSE_SLOTS, &workspace, 0, NULL, &done));
+    assert_ok(
+        clattn_enqueue_backward(j->plan, j->f->queue, j->tensors, CLATTN_DENSE_SLOTS, &workspace, 0, NULL, &done));
     ck_assert_int_eq(clWaitForEvents(1, &done), CL_SUCCESS);
     clReleaseEvent(done);
     guarded_check(j->f, &scratch, "workspace");
@@ -127,8 +128,8 @@ static double tolerance_of(const dense_case *c) {
 
 static void compare(const dense_case *c, const char *name, double *got, const double *want, size_t count) {
     char text[256];
-    snprintf(text, sizeof(text), "grad_%s: B %d H %d/%d M %d N %d D %d/%d causal %d window %d,%d bias %d %s", name, c->B,
-             c->H, c->HKV, c->M, c->N, c->D, c->DV, (int)c->causal, c->windowed ? c->left : -1,
+    snprintf(text, sizeof(text), "grad_%s: B %d H %d/%d M %d N %d D %d/%d causal %d window %d,%d bias %d %s", name,
+             c->B, c->H, c->HKV, c->M, c->N, c->D, c->DV, (int)c->causal, c->windowed ? c->left : -1,
              c->windowed ? c->right : -1, c->bias, clattn_type_name(c->type));
     assert_close(text, got, want, count, tolerance_of(c));
     free(got);
@@ -286,9 +287,13 @@ END_TEST
 
 /* Keys without queries and queries without keys have gradients, and they are 0. */
 START_TEST(empty_problems) {
-    static const dense_case empty[] = {{SIZES(1, 2, 0, 5, 8)},  {SIZES(1, 2, 5, 0, 8)}, {SIZES(0, 2, 5, 5, 8)},
-                                       {SIZES(2, 0, 5, 5, 8)},  {SIZES(2, 2, 0, 0, 8)},
-                                       {SIZES(1, 2, 0, 5, 8), .bias = BIAS_KEY}, {SIZES(0, 2, 3, 5, 8), .bias = BIAS_HEAD | BIAS_KEY},
+    static const dense_case empty[] = {{SIZES(1, 2, 0, 5, 8)},
+                                       {SIZES(1, 2, 5, 0, 8)},
+                                       {SIZES(0, 2, 5, 5, 8)},
+                                       {SIZES(2, 0, 5, 5, 8)},
+                                       {SIZES(2, 2, 0, 0, 8)},
+                                       {SIZES(1, 2, 0, 5, 8), .bias = BIAS_KEY},
+                                       {SIZES(0, 2, 3, 5, 8), .bias = BIAS_HEAD | BIAS_KEY},
                                        {.B = 1, .H = 0, .HKV = 2, .M = 5, .N = 5, .D = 8, .DV = 8}};
     check(device(), &empty[_i], 0);
 }

@@ -115,6 +115,21 @@ START_TEST(gradients_off_alignment) {
 }
 END_TEST
 
+/* Without tokens every gradient is 0, or what was there before. */
+START_TEST(gradients_of_nothing) {
+    static const char *const variants[] = {"dense", "cjar", "assa", "cas", "aft"};
+    layer_case c = {.variant = variants[_i / 2], .B = 2, .n = 3, .d = 8, .H = 2};
+    *(_i % 2 ? &c.B : &c.n) = 0;
+    c.table = 4; /* aft's w exists without tokens */
+    if (built(c.variant)) {
+        check_layer_gradients(device(), &c, NULL);
+        check_layer_gradients(device(), &c, &(gradient_options){.before = 0.5});
+    } else {
+        test_skip("this family is not built, or has no backward pass");
+    }
+}
+END_TEST
+
 static void aligned_again(void) { device()->shift = 0; }
 
 int main(void) {
@@ -128,6 +143,7 @@ int main(void) {
     tcase_add_loop_test(layers, gradients_have_the_same_bits, 0, CASES);
     tcase_add_loop_test(layers, gradients_out_of_order, 0, CASES);
     tcase_add_loop_test(layers, gradients_off_alignment, 0, CASES);
+    tcase_add_loop_test(layers, gradients_of_nothing, 0, 10);
     suite_add_tcase(suite, layers);
     return run_device_suite(suite);
 }

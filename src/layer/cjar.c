@@ -86,7 +86,8 @@ static clattn_status load(const void *description, const clattn__target *target,
     clattn__weight_bind(&load->plan, OUT_WEIGHT, "to_out.weight", d, d);
     clattn__weight_bind(&load->plan, OUT_BIAS, "to_out.bias", d, 0);
     if (desc->memory > 0)
-        clattn__weight_bind(&load->plan, MEMORY, desc->separate_memory ? "global_mem_k" : "global_mem", desc->memory, d);
+        clattn__weight_bind(&load->plan, MEMORY, desc->separate_memory ? "global_mem_k" : "global_mem", desc->memory,
+                            d);
     if (desc->memory > 0 && desc->separate_memory)
         clattn__weight_bind(&load->plan, MEMORY_V, "global_mem_v", desc->memory, d);
     clattn__self_load(load, target, CLATTN__RESIDENT_QKV,
@@ -101,15 +102,12 @@ static clattn_status load(const void *description, const clattn__target *target,
     return CLATTN_SUCCESS;
 }
 
-static clattn__operand when(bool present, int slot) {
-    return (clattn__operand){present ? slot : CLATTN__SLOT_NONE, 0};
-}
+static clattn__operand when(bool present, int slot) { return (clattn__operand){present ? slot : CLATTN__SLOT_NONE, 0}; }
 
 static clattn__cjar core_of(const clattn_cjar_layer_desc *desc, const clattn_layer_shape *shape,
                             const clattn__self *self) {
     const bool links = shape->links > 0, memory = desc->memory > 0;
-    const int64_t scaled_by =
-        desc->scale_by == CLATTN_CJAR_SCALE_BY_MODEL ? desc->model_size : self->sizes.head_size;
+    const int64_t scaled_by = desc->scale_by == CLATTN_CJAR_SCALE_BY_MODEL ? desc->model_size : self->sizes.head_size;
     return (clattn__cjar){.sizes = self->sizes,
                           .q = self->q,
                           .k = self->k,
@@ -151,14 +149,13 @@ static clattn__cjar_gradients memory_of(const clattn_cjar_layer_desc *desc, cons
     const bool memory = desc->memory > 0, own = desc->separate_memory;
     const int rows = own ? RESIDENT_MEMORY_KEY_ROWS : RESIDENT_MEMORY_VALUES;
     const int panels = own ? RESIDENT_MEMORY_VALUE_PANELS : RESIDENT_MEMORY_KEYS;
-    return (clattn__cjar_gradients){
-        .core = *core,
-        .memory_key_rows = when(memory, CLATTN__SLOT_RESIDENT + rows),
-        .memory_value_panels = when(memory, CLATTN__SLOT_RESIDENT + panels),
-        .memory_k = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY, 0}, shape->grad_type, 0, dh, d},
-        .memory_v = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY_V, 0}, shape->grad_type, 0, dh, d},
-        .one_memory = !own,
-        .accumulate = shape->accumulate};
+    return (clattn__cjar_gradients){.core = *core,
+                                    .memory_key_rows = when(memory, CLATTN__SLOT_RESIDENT + rows),
+                                    .memory_value_panels = when(memory, CLATTN__SLOT_RESIDENT + panels),
+                                    .memory_k = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY, 0}, shape->grad_type, 0, dh, d},
+                                    .memory_v = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY_V, 0}, shape->grad_type, 0, dh, d},
+                                    .one_memory = !own,
+                                    .accumulate = shape->accumulate};
 }
 
 static clattn_status backward(const void *description, const clattn_layer_shape *shape, const clattn__target *target,

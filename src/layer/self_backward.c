@@ -30,7 +30,8 @@ static clattn__linear_grad linear_grad(const clattn__self *self, const clattn_la
 
 /* The output projection reads o, which is 0 at padding; y there is the bias, whose gradient counts it. */
 static void output_projection(clattn__plan *plan, const clattn__target *target, const clattn__self *self,
-                              const clattn_layer_shape *shape, const clattn__self_weights *weights, clattn__operand dx) {
+                              const clattn_layer_shape *shape, const clattn__self_weights *weights,
+                              clattn__operand dx) {
     clattn__linear_grad grad = linear_grad(self, shape, 1, CLATTN__RESIDENT_OUT);
     grad.x = self->o.at;
     grad.x_batch_stride = self->o.batch_stride;

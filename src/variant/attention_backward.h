@@ -9,7 +9,8 @@ typedef struct clattn__core_gradients {
     clattn__view o, q, k, v;
 } clattn__core_gradients;
 
-/* Append the stage that computes a query's terms. saved [B,H,M]: log-sum-exp in units of log2; lengths may be slot NONE. */
+/* Append the stage that computes a query's terms. saved [B,H,M]: log-sum-exp in units of log2; lengths may be slot
+ * NONE. */
 clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                                      const clattn__view *o, const clattn__view *grad_o, clattn__operand saved,
                                      clattn__operand lengths);
@@ -38,7 +39,8 @@ clattn__streams clattn__stream_keys(clattn__plan *plan, const clattn__target *ta
 /* The tile of a backward kernel: the target's, with fewer rows where local memory is short. */
 clattn__tile clattn__backward_tile(const clattn__target *target, const clattn__sizes *sizes);
 
-/* Defines of attention_backward.h, local bytes, and the work range: a group for each block of owned rows, head, sequence. */
+/* Defines of attention_backward.h, local bytes, and the work range: a group for each block of owned rows, head,
+ * sequence. */
 void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target,
                             const clattn__sizes *sizes, clattn_type q_type, clattn_type grad_type, int64_t owned_rows,
                             int64_t heads);

@@ -70,7 +70,8 @@ typedef struct by_key {
     clattn__operand starts, queries; /* ints: [n + 1], [links] */
 } by_key;
 
-static clattn__stage *sorting(clattn__plan *plan, const char *name, const clattn__operand *list, size_t count, int64_t n) {
+static clattn__stage *sorting(clattn__plan *plan, const char *name, const clattn__operand *list, size_t count,
+                              int64_t n) {
     clattn__stage *stage = clattn__plan_kernel(plan, "cjar_links", name);
     clattn__stage_define(plan, stage, "BLOCK", BLOCK);
     operands(plan, stage, list, count);
@@ -133,11 +134,11 @@ static hidden hidden_keys(clattn__plan *plan, const clattn__target *target, cons
     return h;
 }
 
-static void keys(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c, const clattn__cjar_gradients *g,
-                 const clattn__streams *queries, clattn__operand terms) {
+static void keys(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
+                 const clattn__cjar_gradients *g, const clattn__streams *queries, clattn__operand terms) {
     const uint64_t mark = plan->workspace_used;
-    const hidden h = c->masked == CLATTN_CJAR_MULTIPLY ? hidden_keys(plan, target, c, queries, terms)
-                                                       : (hidden){absent, absent};
+    const hidden h =
+        c->masked == CLATTN_CJAR_MULTIPLY ? hidden_keys(plan, target, c, queries, terms) : (hidden){absent, absent};
     const by_key links = c->link_count > 0 ? transpose(plan, c) : (by_key){absent, absent};
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_keys", c->q.type, g->core.k.type, c->sizes.keys);
     const clattn__operand list[] = {c->k.at,
@@ -175,8 +176,14 @@ static void memory(clattn__plan *plan, const clattn__target *target, const clatt
     const int64_t spans = clattn__ceil_div(s->queries, SPAN), count = s->batch * spans;
     const clattn__operand parts = clattn__plan_scratch(plan, count * s->heads * c->memory * 2 * s->head_size);
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_memory", CLATTN_F32, CLATTN_F32, c->memory);
-    const clattn__operand list[] = {g->memory_key_rows,  c->memory_values,     queries->first_panels, queries->second_panels,
-                                    queries->first_rows, queries->second_rows, terms,                 c->lengths,
+    const clattn__operand list[] = {g->memory_key_rows,
+                                    c->memory_values,
+                                    queries->first_panels,
+                                    queries->second_panels,
+                                    queries->first_rows,
+                                    queries->second_rows,
+                                    terms,
+                                    c->lengths,
                                     parts};
     OPERANDS(list);
     clattn__stage_int(plan, stage, (int32_t)s->keys);
@@ -198,13 +205,13 @@ static void memory(clattn__plan *plan, const clattn__target *target, const clatt
 
 void clattn__cjar_backward_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
                                   const clattn__cjar_gradients *g) {
-    const clattn__operand terms = clattn__terms_append(plan, target, &c->sizes, &c->o, &g->core.o, c->saved, c->lengths);
+    const clattn__operand terms =
+        clattn__terms_append(plan, target, &c->sizes, &c->o, &g->core.o, c->saved, c->lengths);
     const uint64_t mark = plan->workspace_used;
     const clattn__streams of_keys = clattn__stream_keys(plan, target, &c->sizes, &c->k, &c->v, c->link_count > 0);
     queries(plan, target, c, g, &of_keys, terms);
     clattn__plan_release(plan, mark);
-    const clattn__streams of_queries =
-        clattn__stream_queries(plan, target, &c->sizes, &c->q, &g->core.o, c->scale);
+    const clattn__streams of_queries = clattn__stream_queries(plan, target, &c->sizes, &c->q, &g->core.o, c->scale);
     keys(plan, target, c, g, &of_queries, terms);
     if (c->memory > 0)
         memory(plan, target, c, g, &of_queries, terms);

@@ -62,14 +62,16 @@ static void keys(clattn__plan *plan, const clattn__target *target, const clattn_
 }
 
 /* A bias gradient's extents that are 1 are sums. */
-static void bias(clattn__plan *plan, const clattn__target *target, const clattn__dense *d, const clattn__core_gradients *g,
-                 const clattn__streams *keys, clattn__operand terms, const clattn_tensor *grad) {
+static void bias(clattn__plan *plan, const clattn__target *target, const clattn__dense *d,
+                 const clattn__core_gradients *g, const clattn__streams *keys, clattn__operand terms,
+                 const clattn_tensor *grad) {
     const clattn__sizes *s = &d->sizes;
     const int64_t extents[] = {s->batch, s->heads, s->queries, s->keys};
     const clattn__tile tile = clattn__backward_tile(target, s);
     clattn__stage *stage = clattn__plan_kernel(plan, "dense_backward", "dense_backward_bias");
     shape(plan, stage, target, d, CLATTN_F32, s->queries, s->heads);
-    const clattn__operand list[] = {d->q.at, g->o.at, keys->first_panels, keys->second_panels, {CLATTN_DENSE_GRAD_BIAS, 0}};
+    const clattn__operand list[] = {
+        d->q.at, g->o.at, keys->first_panels, keys->second_panels, {CLATTN_DENSE_GRAD_BIAS, 0}};
     OPERANDS(list);
     mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->q);
@@ -87,7 +89,8 @@ static void bias(clattn__plan *plan, const clattn__target *target, const clattn_
 
 static void append(clattn__plan *plan, const clattn__target *target, const clattn__dense *d,
                    const clattn__core_gradients *g, const clattn_tensor *grad_bias) {
-    const clattn__operand terms = clattn__terms_append(plan, target, &d->sizes, &d->o, &g->o, d->saved, d->query_lengths);
+    const clattn__operand terms =
+        clattn__terms_append(plan, target, &d->sizes, &d->o, &g->o, d->saved, d->query_lengths);
     const uint64_t mark = plan->workspace_used;
     const clattn__streams of_keys = clattn__stream_keys(plan, target, &d->sizes, &d->k, &d->v, false);
     queries(plan, target, d, g, &of_keys, terms);
@@ -165,9 +168,9 @@ clattn_status clattn__dense_core_backward(const void *problem, const clattn__tar
     bind_gradients(plan, p);
     const clattn__dense d = clattn__dense_canonical(p, plan);
     const clattn__core_gradients g = {.o = clattn__view_of(CLATTN_DENSE_GRAD_O, &p->grad_o),
-                                .q = clattn__view_of(CLATTN_DENSE_GRAD_Q, &p->grad_q),
-                                .k = clattn__view_of(CLATTN_DENSE_GRAD_K, &p->grad_k),
-                                .v = clattn__view_of(CLATTN_DENSE_GRAD_V, &p->grad_v)};
+                                      .q = clattn__view_of(CLATTN_DENSE_GRAD_Q, &p->grad_q),
+                                      .k = clattn__view_of(CLATTN_DENSE_GRAD_K, &p->grad_k),
+                                      .v = clattn__view_of(CLATTN_DENSE_GRAD_V, &p->grad_v)};
     append(plan, target, &d, &g, clattn__layout_absent(&p->grad_bias) ? NULL : &p->grad_bias);
     return CLATTN_SUCCESS;
 }

@@ -33,7 +33,8 @@ void gradients_free(gradients *g);
 
 /* Run a case and compare the gradients of the loss Σ y dy, dy normal, with central differences of the reference in
  * float64: single elements of each tensor (all of small ones), and the slope along random directions of all of it.
- * The case's tolerance defaults to 1e-4 of the largest magnitude for f32, 8e-3 for f16, 6e-2 for bf16. */
+ * The case's tolerance defaults to 1e-4 for f32, 8e-3 for f16, 6e-2 for bf16: of the tensor's largest magnitude, or of
+ * a thousandth of the largest in all tensors. */
 void check_layer_gradients(const fixture *f, const layer_case *c, const gradient_options *options);
 
 #endif

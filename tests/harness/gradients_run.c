@@ -65,7 +65,8 @@ static void place_weights(call *c, const clattn_layer *layer, const gradient_opt
         clattn_weight_info info;
         assert_ok(clattn_layer_weight(layer, w, &info));
         if (info.trainable)
-            place(c, CLATTN_LAYER_GRAD_WEIGHTS + (int)w, gradient_buffer(c->f, o, count_of(&info)), info.rank, info.shape);
+            place(c, CLATTN_LAYER_GRAD_WEIGHTS + (int)w, gradient_buffer(c->f, o, count_of(&info)), info.rank,
+                  info.shape);
     }
 }
 
@@ -88,7 +89,8 @@ static void run_backward(call *c) {
     cl_event done = NULL;
     guarded_refill(c->f, &c->scratch);
     const clattn_workspace workspace = {.memory = c->scratch.memory, .offset = c->scratch.before};
-    assert_ok(clattn_enqueue_backward(c->plan, c->f->queue, c->tensors, CLATTN_LAYER_SLOTS, &workspace, 0, NULL, &done));
+    assert_ok(
+        clattn_enqueue_backward(c->plan, c->f->queue, c->tensors, CLATTN_LAYER_SLOTS, &workspace, 0, NULL, &done));
     wait_for(done);
     guarded_check(c->f, &c->scratch, "workspace");
 }

@@ -22,8 +22,8 @@ static double *row_of(const ref_attention *a, double *sequence, double *memory, 
     return memory + ((size_t)(j - a->N) * a->H + h) * a->D;
 }
 
-static void query(const ref_attention *a, const ref_cjar *c, int b, int h, int i, const double *dO, const ref_gradients *g,
-                  double *memory_k, double *memory_v, const scratch *s) {
+static void query(const ref_attention *a, const ref_cjar *c, int b, int h, int i, const double *dO,
+                  const ref_gradients *g, double *memory_k, double *memory_v, const scratch *s) {
     const int keys = a->N + c->memory, D = a->D;
     const double *q = ref_row(a->q, a->H, a->M, D, b, h, i);
     double *dq = g->q + (q - a->q), total = 0;
@@ -49,7 +49,8 @@ static void query(const ref_attention *a, const ref_cjar *c, int b, int h, int i
 void ref_cjar_gradients(const ref_attention *a, const ref_cjar *c, const double *grad_o, const ref_gradients *g,
                         double *memory_k, double *memory_v) {
     const int keys = a->N + c->memory;
-    const scratch s = {ref_array(keys), ref_array(keys), ref_array((size_t)keys * a->D), ref_flags(keys), ref_flags(keys)};
+    const scratch s = {ref_array(keys), ref_array(keys), ref_array((size_t)keys * a->D), ref_flags(keys),
+                       ref_flags(keys)};
     for (int b = 0; b < a->B; b++)
         for (int h = 0; h < a->H; h++) {
             ref_cjar_values(a, c, b, h, s.v);
