@@ -7,12 +7,12 @@
 //
 // Packed form: sections * ceil(out / PW) panels of in * PW floats, then as many times PW floats of bias; what
 // lies past `out` is 0. Local memory (WG > 1): BM * KB floats.
-// Defines: those of tile.h; BM a multiple of TM; BN a multiple of PW; KB 16..512; TYPE_X (of X; of W and bias where
+// Defines: those of tile.h; BM a multiple of TM; BN a multiple of PW; KB 16..512; TRANSPOSED_X 0|1; TYPE_X (of X; of W and bias where
 // they are packed), TYPE_Y.
 #include "epilogue.h"
 
-#if !defined(BM) || !defined(BN) || !defined(KB) || !defined(TYPE_X)
-#error "BM, BN, KB, TYPE_X: see the head of gemm.cl"
+#if !defined(BM) || !defined(BN) || !defined(KB) || !defined(TYPE_X) || !defined(TRANSPOSED_X)
+#error "BM, BN, KB, TYPE_X, TRANSPOSED_X: see the head of gemm.cl"
 #endif
 
 #define ROW_TILES (BM / TM)
@@ -55,15 +55,15 @@ gemm_keep(__global const STORAGE(TYPE_X) *w, const long w_offset, __global const
 inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, const long row_stride,
                        const long column_stride, const long rows, const long k0, const long in, const int lid) {
     const int columns = min((long)KB, in - k0);
-    if (column_stride == 1) {
-        for (int i = 0; i < BM; i++)
-            for (int k = lid; k < columns; k += WG)
-                to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + k0 + k) : 0.0f;
-    } else { // a transposed X: neighbours lie along its rows
-        for (int k = 0; k < columns; k++)
-            for (int i = lid; i < BM; i += WG)
-                to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + (k0 + k) * column_stride) : 0.0f;
-    }
+#if TRANSPOSED_X // neighbours lie along its rows
+    for (int k = 0; k < columns; k++)
+        for (int i = lid; i < BM; i += WG)
+            to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + (k0 + k) * column_stride) : 0.0f;
+#else
+    for (int i = 0; i < BM; i++)
+        for (int k = lid; k < columns; k += WG)
+            to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + k0 + k) : 0.0f;
+#endif
 }
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void

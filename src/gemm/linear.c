@@ -33,6 +33,7 @@ void clattn__linear_defines(clattn__plan *plan, clattn__stage *stage, const clat
                             const clattn__linear_call *call) {
     clattn__tile_defines(plan, stage, tile);
     clattn__stage_define(plan, stage, "KB", tile->kb);
+    clattn__stage_define(plan, stage, "TRANSPOSED_X", call->x_column_stride > 1);
     clattn__stage_define(plan, stage, "TYPE_X", call->x_type);
     clattn__stage_define(plan, stage, "TYPE_Y", call->out[0].type);
 }
