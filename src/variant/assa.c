@@ -10,26 +10,6 @@ static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
 
 /* ---- checks ---- */
 
-static clattn_status check_inputs(const clattn_assa_problem *p, clattn__error *error) {
-    const int64_t any = CLATTN__ANY_SIZE;
-    const int64_t b = p->q.shape[0], h = p->q.shape[1], m = p->q.shape[2], d = p->q.shape[3];
-    const int64_t hkv = p->k.shape[1], n = p->k.shape[2], dv = p->v.shape[3];
-    const clattn__layout_rule rules[] = {{.name = "q", .rank = 4, .shape = {any, any, any, any}},
-                                         {.name = "k", .rank = 4, .shape = {b, any, any, d}},
-                                         {.name = "v", .rank = 4, .shape = {b, hkv, n, any}},
-                                         {.name = "o", .rank = 4, .shape = {b, h, m, dv}, .output = true}};
-    const clattn_tensor *tensors[] = {&p->q, &p->k, &p->v, &p->o};
-    for (int i = 0; i < 4; i++) {
-        clattn_status status = clattn__layout_check(tensors[i], &rules[i], error);
-        if (status != CLATTN_SUCCESS)
-            return status;
-        if (tensors[i]->type != p->q.type)
-            return clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but q has %s", rules[i].name,
-                                clattn_type_name(tensors[i]->type), clattn_type_name(p->q.type));
-    }
-    return CLATTN_SUCCESS;
-}
-
 static clattn_status check_numbers(const clattn_assa_problem *p, clattn__error *error) {
     const struct {
         const char *name;
@@ -129,7 +109,7 @@ static clattn_status check_adaptive(const clattn_assa_problem *p, clattn__assa_w
 
 static clattn_status check(const clattn_assa_problem *p, clattn__assa_window *window, clattn__error *error) {
     extra extras[EXTRAS];
-    clattn_status status = check_inputs(p, error);
+    clattn_status status = clattn__qkvo_check(&p->q, &p->k, &p->v, &p->o, error);
     if (status == CLATTN_SUCCESS)
         status = check_numbers(p, error);
     if (status == CLATTN_SUCCESS)

@@ -3,7 +3,29 @@
 
 #include <inttypes.h>
 
+#include "core/layout.h"
 #include "core/tile.h"
+
+clattn_status clattn__qkvo_check(const clattn_tensor *q, const clattn_tensor *k, const clattn_tensor *v,
+                                 const clattn_tensor *o, clattn__error *error) {
+    const int64_t any = CLATTN__ANY_SIZE;
+    const int64_t b = q->shape[0], h = q->shape[1], m = q->shape[2], d = q->shape[3];
+    const int64_t hkv = k->shape[1], n = k->shape[2], dv = v->shape[3];
+    const clattn__layout_rule rules[] = {{.name = "q", .rank = 4, .shape = {any, any, any, any}},
+                                         {.name = "k", .rank = 4, .shape = {b, any, any, d}},
+                                         {.name = "v", .rank = 4, .shape = {b, hkv, n, any}},
+                                         {.name = "o", .rank = 4, .shape = {b, h, m, dv}, .output = true}};
+    const clattn_tensor *const tensors[] = {q, k, v, o};
+    for (int i = 0; i < 4; i++) {
+        clattn_status status = clattn__layout_check(tensors[i], &rules[i], error);
+        if (status != CLATTN_SUCCESS)
+            return status;
+        if (tensors[i]->type != q->type)
+            return clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but q has %s", rules[i].name,
+                                clattn_type_name(tensors[i]->type), clattn_type_name(q->type));
+    }
+    return CLATTN_SUCCESS;
+}
 
 clattn__view clattn__view_of(int slot, const clattn_tensor *tensor) {
     return (clattn__view){{slot, 0}, tensor->type, tensor->stride[0], tensor->stride[1], tensor->stride[2]};

@@ -25,6 +25,11 @@ typedef struct clattn__packed {
     int64_t key_batch_stride, key_head_stride, value_batch_stride, value_head_stride;
 } clattn__packed;
 
+/* q [B,H,M,D], k [B,Hkv,N,D], v [B,Hkv,N,Dv] and o [B,H,M,Dv] fit together and have one type. Errors: INVALID_SHAPE,
+ * INVALID_TYPE, naming the tensor and both values. */
+clattn_status clattn__qkvo_check(const clattn_tensor *q, const clattn_tensor *k, const clattn_tensor *v,
+                                 const clattn_tensor *o, clattn__error *error);
+
 /* The view of a rank-4 tensor [B, H, rows, head size] of a slot. */
 clattn__view clattn__view_of(int slot, const clattn_tensor *tensor);
 
