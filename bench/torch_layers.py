@@ -59,7 +59,7 @@ def assa(x, w, heads):
     return F.linear(merge(torch.cat(parts, 2)), w["out_proj.weight"], w["out_proj.bias"])
 
 
-# ---- cas: the n x n tutorial, and the form in which the queries cancel ----
+# ---- cas: the n x n tutorial, the same modules with sums linear in n, and the form in which the queries cancel ----
 
 def cas_weights(n, d, heads):
     conv = {name + suffix: shape for name in ("conv_q", "conv_k")
@@ -73,6 +73,16 @@ def cas_tutorial(x, w, heads):
     v = split(F.linear(x, w["linear_v.weight"], w["linear_v.bias"]), heads)
     scores = (q.unsqueeze(3) + k.unsqueeze(2)).sum(-1)
     o = (scores / math.sqrt(v.shape[-1])).softmax(-1) @ v
+    return F.linear(merge(o), w["proj.weight"], w["proj.bias"])
+
+
+def cas_linear(x, w, heads):
+    """All four modules of the tutorial; scores are sums a_i + b_j, so that softmax over j is one row a head, plus 0 a_i."""
+    q, k = (split(F.conv1d(x.transpose(1, 2), w[c + ".weight"], w[c + ".bias"], padding=TAPS // 2).transpose(1, 2), heads)
+            for c in ("conv_q", "conv_k"))
+    v = split(F.linear(x, w["linear_v.weight"], w["linear_v.bias"]), heads)
+    p = (k.sum(-1) / math.sqrt(v.shape[-1])).softmax(-1)
+    o = p.unsqueeze(-2) @ v + 0 * q.sum(-1, keepdim=True)
     return F.linear(merge(o), w["proj.weight"], w["proj.bias"])
 
 
@@ -151,6 +161,7 @@ LAYERS = {
     "dense": (dense_weights, kept, dense),
     "assa": (assa_weights, kept, assa),
     "cas": (cas_weights, cas_sums, cas_collapsed),
+    "cas linear": (cas_weights, kept, cas_linear),
     "cas tutorial": (cas_weights, kept, cas_tutorial),
     "cjar": (cjar_weights, cjar_mask, cjar),
     "aft gated": (gated_weights, kept, gated),
