@@ -137,8 +137,13 @@ void bench_subject_close(bench_subject *s);
 
 const bench_array *bench_weight(const bench_subject *s, const char *name); /* or NULL */
 
-/* Forward, and backward where the case trains; waits. ms may be NULL. */
-bool bench_subject_run(bench_subject *s, bool backward, double *ms, failure *f);
+/* Milliseconds of a run: in all, and of them those of the host, until all is queued. */
+typedef struct bench_run {
+    double all, host;
+} bench_run;
+
+/* Forward, and backward where the case trains; waits. times may be NULL. */
+bool bench_subject_run(bench_subject *s, bool backward, bench_run *times, failure *f);
 
 /* Upload an input again; pack a layer's weights again. */
 bool bench_put_input(bench_subject *s, size_t input, failure *f);
@@ -191,9 +196,9 @@ void bench_softmax(double *scores, int64_t count);
 
 /* ---- bench_measure.c ---- */
 
-/* Milliseconds of the runs of one row. */
+/* Milliseconds of the runs of one row; host: the median of what the calls took to return. */
 typedef struct bench_times {
-    double median, p10, p90;
+    double median, p10, p90, host;
     int64_t runs;
 } bench_times;
 

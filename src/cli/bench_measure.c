@@ -45,31 +45,37 @@ static bool wanted(int64_t repeat, int64_t runs, double sum) {
     return repeat > 0 ? runs < repeat : runs < LEAST_RUNS || (sum < enough_ms && runs < MOST_RUNS);
 }
 
-static bool run_all(bench_subject *s, int64_t repeat, cl_mem flushed, uint64_t bytes, double *ms, int64_t *runs,
-                    failure *f) {
+/* ms and host hold a number a run. */
+static bool run_all(bench_subject *s, int64_t repeat, cl_mem flushed, uint64_t bytes, double *ms, double *host,
+                    int64_t *runs, failure *f) {
     double sum = 0;
     for (*runs = 0; wanted(repeat, *runs, sum); ++*runs) {
-        if ((flushed && !flush(s->session, flushed, bytes, f)) || !bench_subject_run(s, s->c->train, &ms[*runs], f)) {
+        bench_run run;
+        if ((flushed && !flush(s->session, flushed, bytes, f)) || !bench_subject_run(s, s->c->train, &run, f)) {
             return false;
         }
-        sum += ms[*runs];
+        ms[*runs] = run.all;
+        host[*runs] = run.host;
+        sum += run.all;
     }
     return true;
 }
 
 bool bench_measure(bench_subject *s, int64_t repeat, bool cold, bench_times *times, failure *f) {
     const int64_t room = repeat > 0 ? repeat : MOST_RUNS;
-    double *ms = calloc((size_t)room, sizeof *ms);
+    double *ms = calloc(2 * (size_t)room, sizeof *ms), *host = ms + (ms ? room : 0);
     cl_mem flushed = NULL;
     uint64_t bytes = 0;
     bool done = ms ? (!cold || make_flush(s->session, &flushed, &bytes, f)) &&
-                         run_all(s, repeat, flushed, bytes, ms, &times->runs, f)
+                         run_all(s, repeat, flushed, bytes, ms, host, &times->runs, f)
                    : fail_with(f, "no memory for the times of %" PRId64 " runs", room);
     if (done) {
         qsort(ms, (size_t)times->runs, sizeof *ms, ascending);
+        qsort(host, (size_t)times->runs, sizeof *host, ascending);
         times->median = quantile(ms, times->runs, 0.5);
         times->p10 = quantile(ms, times->runs, 0.1);
         times->p90 = quantile(ms, times->runs, 0.9);
+        times->host = quantile(host, times->runs, 0.5);
     }
     if (flushed) {
         clReleaseMemObject(flushed);

@@ -76,8 +76,8 @@ void bench_print_head(const bench_case *c, const session *s, const bench_peak *p
            mode ? mode : "", c->core ? "core" : "layer", c->train ? "train" : "forward", c->batch, c->d, c->heads,
            clattn_type_name(c->dtype));
     print_options(c);
-    printf("\n%8s %10s %10s %10s %8s %8s %6s %10s %13s %13s  plan\n", "n", "median ms", "p10", "p90", "GFLOP/s", "GB/s",
-           "peak", "compile ms", "workspace", "device");
+    printf("\n%8s %10s %10s %10s %8s %8s %8s %6s %10s %13s %13s  plan\n", "n", "median ms", "p10", "p90", "host us",
+           "GFLOP/s", "GB/s", "peak", "compile ms", "workspace", "device");
 }
 
 /* A stage's line begins with its kernel's name, or clblast, and a blank. No other line does. */
@@ -115,8 +115,8 @@ static void print_kernels(const clattn_plan *plan) {
 }
 
 void bench_print_row(const bench_subject *s, const bench_times *t, const bench_peak *peak) {
-    printf("%8" PRId64 " %10.3f %10.3f %10.3f %8.1f %8.2f %5.1f%% %10.1f %13" PRIu64 " %13" PRIu64 " ", s->c->n,
-           t->median, t->p10, t->p90, gflops(s, t), gbps(s, t), 100 * share(s, t, peak), s->compile_ms,
+    printf("%8" PRId64 " %10.3f %10.3f %10.3f %8.1f %8.1f %8.2f %5.1f%% %10.1f %13" PRIu64 " %13" PRIu64 " ", s->c->n,
+           t->median, t->p10, t->p90, 1000 * t->host, gflops(s, t), gbps(s, t), 100 * share(s, t, peak), s->compile_ms,
            clattn_plan_workspace_size(s->plan), s->device_bytes);
     print_kernels(s->plan);
     puts("");
@@ -127,16 +127,16 @@ void bench_print_row(const bench_subject *s, const bench_times *t, const bench_p
 
 static json_t *describe(const bench_subject *s, const bench_times *t, const bench_peak *peak, const char *plan) {
     const bench_case *c = s->c;
-    return json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, "
-                     "s:I, s:I, s:f, s:f}",
-                     "variant", c->family->name, "mode", mode_of(c), "n", (json_int_t)c->n, "batch",
-                     (json_int_t)c->batch, "d", (json_int_t)c->d, "heads", (json_int_t)c->heads, "dtype",
-                     clattn_type_name(c->dtype), "direction", c->train ? "train" : "forward", "level",
-                     c->core ? "core" : "layer", "device", s->session->info.name, "plan", plan, "compile_ms",
-                     s->compile_ms, "median_ms", t->median, "p10_ms", t->p10, "p90_ms", t->p90, "gflops", gflops(s, t),
-                     "gbps", gbps(s, t), "peak_share", share(s, t, peak), "workspace_bytes",
-                     (json_int_t)clattn_plan_workspace_size(s->plan), "device_bytes", (json_int_t)s->device_bytes,
-                     "runs", (json_int_t)t->runs, "peak_gflops", peak->gflops, "peak_gbps", peak->gbps);
+    return json_pack(
+        "{s:s, s:s?, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+        "s:I, s:I, s:I, s:f, s:f}",
+        "variant", c->family->name, "mode", mode_of(c), "n", (json_int_t)c->n, "batch", (json_int_t)c->batch, "d",
+        (json_int_t)c->d, "heads", (json_int_t)c->heads, "dtype", clattn_type_name(c->dtype), "direction",
+        c->train ? "train" : "forward", "level", c->core ? "core" : "layer", "device", s->session->info.name, "plan",
+        plan, "compile_ms", s->compile_ms, "median_ms", t->median, "p10_ms", t->p10, "p90_ms", t->p90, "host_us",
+        1000 * t->host, "gflops", gflops(s, t), "gbps", gbps(s, t), "peak_share", share(s, t, peak), "workspace_bytes",
+        (json_int_t)clattn_plan_workspace_size(s->plan), "device_bytes", (json_int_t)s->device_bytes, "runs",
+        (json_int_t)t->runs, "peak_gflops", peak->gflops, "peak_gbps", peak->gbps);
 }
 
 bool bench_print_json(const bench_subject *s, const bench_times *t, const bench_peak *peak, failure *f) {

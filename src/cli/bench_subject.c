@@ -288,7 +288,7 @@ void bench_subject_close(bench_subject *s) {
     memset(s, 0, sizeof *s);
 }
 
-bool bench_subject_run(bench_subject *s, bool backward, double *ms, failure *f) {
+bool bench_subject_run(bench_subject *s, bool backward, bench_run *times, failure *f) {
     cl_command_queue queue = s->session->queue;
     cl_event done = NULL;
     double start = clock_ms();
@@ -300,9 +300,10 @@ bool bench_subject_run(bench_subject *s, bool backward, double *ms, failure *f) 
     if (status != CLATTN_SUCCESS) {
         return session_failed(s->session, s->c->family->name, status, f);
     }
+    const double queued = clock_ms();
     bool waited = session_wait(s->session, "running", done, f);
-    if (ms) {
-        *ms = clock_ms() - start;
+    if (times) {
+        *times = (bench_run){clock_ms() - start, queued - start};
     }
     return waited;
 }

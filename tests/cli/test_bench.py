@@ -18,8 +18,8 @@ CLATTN, KERNELS = sys.argv[1], sys.argv[2]
 FAMILIES = sys.argv[3].split(",")
 FIELDS = {"variant": str, "mode": (str, type(None)), "n": int, "batch": int, "d": int, "heads": int, "dtype": str,
           "direction": str, "level": str, "device": str, "plan": str, "compile_ms": float, "median_ms": float,
-          "p10_ms": float, "p90_ms": float, "gflops": float, "gbps": float, "peak_share": float, "workspace_bytes": int,
-          "device_bytes": int, "runs": int, "peak_gflops": float, "peak_gbps": float}
+          "p10_ms": float, "p90_ms": float, "host_us": float, "gflops": float, "gbps": float, "peak_share": float,
+          "workspace_bytes": int, "device_bytes": int, "runs": int, "peak_gflops": float, "peak_gbps": float}
 
 # Options of a layer, and whether it has a core.
 CASES = {
@@ -49,6 +49,7 @@ def check_row(row, family, **known):
     for name, kind in FIELDS.items():
         assert isinstance(row[name], kind), (name, row[name])
     assert 0 < row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
+    assert 0 < row["host_us"] <= 1000 * row["p90_ms"], row
     assert all(row[name] > 0 for name in ("gflops", "gbps", "peak_share", "device_bytes", "peak_gflops", "peak_gbps"))
     assert row["variant"] == family and row["plan"]
     assert all(row[name] == value for name, value in known.items()), row
