@@ -6,16 +6,16 @@
 //   assa_table        bias table [(2 side - 1)^2, H] -> [H, (2 side - 1)^2], each line backwards, times log2(e), so
 //                     that neighbouring keys of a query have neighbouring entries: a work-item owns one entry
 //
-// Defines: those of tile.h; packing: D (head size of the tensor), TYPE_X.
+// Defines: those of tile.h; packing: D (head size of the tensor), TYPE_X; mix and table, of weights: TYPE_W.
 #include "port.h"
 #include "tile.h"
 #include "window.h"
 
-#ifdef D
-#ifndef TYPE_X
-#error "TYPE_X: see types.h"
+#if !(defined(D) && defined(TYPE_X)) && !defined(TYPE_W)
+#error "D and TYPE_X, or TYPE_W: see the head of assa_window.cl"
 #endif
 
+#ifdef D
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 assa_pack_keys(__global const STORAGE(TYPE_X) *x, const long x_offset, __global float *packed, const long packed_offset,
                WINDOW_PARAMETERS, const long batch_stride, const long head_stride, const long row_stride,
@@ -49,20 +49,21 @@ assa_pack_values(__global const STORAGE(TYPE_X) *x, const long x_offset, __globa
             packed[j * ROUND_UP(D, TN) + c] = LOAD(TYPE_X, x, row + c);
     }
 }
-#endif
-
+#else
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-assa_mix(__global const float *w, const long w_offset, __global float *mix, const long mix_offset) {
-    const float a = w[w_offset], b = w[w_offset + 1], most = fmax(a, b);
+assa_mix(__global const STORAGE(TYPE_W) *w, const long w_offset, __global float *mix, const long mix_offset) {
+    const float a = LOAD(TYPE_W, w, w_offset), b = LOAD(TYPE_W, w, w_offset + 1), most = fmax(a, b);
     const float x = exp(a - most), y = exp(b - most);
     mix[mix_offset] = x / (x + y);
     mix[mix_offset + 1] = y / (x + y) * (LN2 * LN2);
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-assa_table(__global const float *table, const long table_offset, __global float *to, const long to_offset,
+assa_table(__global const STORAGE(TYPE_W) *table, const long table_offset, __global float *to, const long to_offset,
            const int side, const int heads) {
     const int line = 2 * side - 1;
     const long entry = get_global_id(0), h = get_global_id(1), y = entry / line, x = entry % line;
-    to[to_offset + h * line * line + entry] = table[table_offset + (y * line + line - 1 - x) * heads + h] * LOG2E;
+    const long from = table_offset + (y * line + line - 1 - x) * heads + h;
+    to[to_offset + h * line * line + entry] = LOAD(TYPE_W, table, from) * LOG2E;
 }
+#endif

@@ -91,6 +91,17 @@ START_TEST(gradients_in_16_bits) {
 }
 END_TEST
 
+START_TEST(gradients_of_16_bit_weights) {
+    layer_case c = cases[_i / 2];
+    c.weight_type = _i % 2 ? CLATTN_F16 : CLATTN_BF16;
+    c.seed = 3500 + (uint64_t)_i;
+    if (built(c.variant))
+        check_gradient_storage(device(), &c, &(gradient_options){.grad_type = c.weight_type});
+    else
+        test_skip("this family is not built, or has no backward pass");
+}
+END_TEST
+
 START_TEST(gradients_added) { check_on(device(), &cases[_i], CLATTN_F32, &(gradient_options){.before = 0.5}); }
 END_TEST
 
@@ -139,6 +150,7 @@ int main(void) {
     tcase_add_checked_fixture(layers, NULL, aligned_again);
     tcase_add_loop_test(layers, gradients_in_f32, 0, CASES);
     tcase_add_loop_test(layers, gradients_in_16_bits, 0, CASES);
+    tcase_add_loop_test(layers, gradients_of_16_bit_weights, 0, 2 * CASES);
     tcase_add_loop_test(layers, gradients_added, 0, CASES);
     tcase_add_loop_test(layers, gradients_have_the_same_bits, 0, CASES);
     tcase_add_loop_test(layers, gradients_out_of_order, 0, CASES);

@@ -1,4 +1,6 @@
 /* Every layer and mode against its reference: variant × shape × options × storage type, through the public API. */
+#include <string.h>
+
 #include "core/variant.h"
 #include "harness/layer_case.h"
 
@@ -53,17 +55,32 @@ static const layer_case cases[] = {
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };
 
-static void check_on(const fixture *f, const layer_case *given, clattn_type type) {
+typedef void check(const fixture *f, const layer_case *c);
+
+static void check_on(const fixture *f, const layer_case *given, clattn_type type, clattn_type weight_type, check *how) {
     layer_case c = *given;
     c.type = type;
+    c.weight_type = weight_type;
     c.seed = 1000 + (uint64_t)(given - cases);
     if (clattn__variant_find(c.variant))
-        check_layer_case(f, &c);
+        how(f, &c);
     else
         test_skip("this family is not built");
 }
 
-static void check_as(const layer_case *given, clattn_type type) { check_on(device(), given, type); }
+static void check_as(const layer_case *given, clattn_type type) {
+    check_on(device(), given, type, CLATTN_F32, check_layer_case);
+}
+
+static bool has_case(const char *variant, const char *mode) {
+    for (int i = 0; i < CASES; i++) {
+        settings s;
+        settings_parse(cases[i].settings, &s);
+        if (!strcmp(cases[i].variant, variant) && !strcmp(settings_mode(&s, variant), mode))
+            return true;
+    }
+    return false;
+}
 
 START_TEST(layers_in_f32) { check_as(&cases[_i], CLATTN_F32); }
 END_TEST
@@ -74,10 +91,30 @@ END_TEST
 START_TEST(layers_in_bf16) { check_as(&cases[_i], CLATTN_BF16); }
 END_TEST
 
-/* Tensors that begin one element off every alignment. */
+START_TEST(layers_of_f16_weights) { check_on(device(), &cases[_i], CLATTN_F32, CLATTN_F16, check_weight_storage); }
+END_TEST
+
+START_TEST(layers_of_bf16_weights) { check_on(device(), &cases[_i], CLATTN_F32, CLATTN_BF16, check_weight_storage); }
+END_TEST
+
+/* A family that is added, or a mode, has a case: so its weights are read in every type. */
+START_TEST(every_mode_has_a_case) {
+    for (int v = 0; clattn__variants[v]; v++) {
+        const clattn__option *option = clattn__variants[v]->options;
+        while (option->name && strcmp(option->name, "mode"))
+            option++;
+        for (int m = 0; m == 0 || (option->name && option->choices[m]); m++)
+            ck_assert_msg(has_case(clattn__variants[v]->name, option->name ? option->choices[m] : ""),
+                          "%s %s has no case", clattn__variants[v]->name, option->name ? option->choices[m] : "");
+    }
+}
+END_TEST
+
+/* Tensors that begin one element off every alignment, weights too. */
 START_TEST(layers_off_alignment) {
     device()->shift = 1; /* until aligned_again */
-    check_as(&cases[_i], _i % 2 ? CLATTN_F16 : CLATTN_F32);
+    const clattn_type type = _i % 2 ? CLATTN_F16 : CLATTN_F32;
+    check_on(device(), &cases[_i], type, type, check_layer_case);
 }
 END_TEST
 
@@ -85,7 +122,7 @@ START_TEST(layers_out_of_order) {
     fixture f = *device();
     f.queue = f.out_of_order;
     if (f.queue)
-        check_on(&f, &cases[_i], CLATTN_F32);
+        check_on(&f, &cases[_i], CLATTN_F32, CLATTN_BF16, check_layer_case);
     else
         test_skip("the device has no out-of-order queue");
 }
@@ -101,6 +138,9 @@ int main(void) {
     tcase_add_loop_test(layers, layers_in_f32, 0, CASES);
     tcase_add_loop_test(layers, layers_in_f16, 0, CASES);
     tcase_add_loop_test(layers, layers_in_bf16, 0, CASES);
+    tcase_add_loop_test(layers, layers_of_f16_weights, 0, CASES);
+    tcase_add_loop_test(layers, layers_of_bf16_weights, 0, CASES);
+    tcase_add_test(layers, every_mode_has_a_case);
     tcase_add_loop_test(layers, layers_off_alignment, 0, CASES);
     tcase_add_loop_test(layers, layers_out_of_order, 0, CASES);
     suite_add_tcase(suite, layers);

@@ -1,4 +1,4 @@
-/* Weights stored in 16 bits: the layer is the one of the same numbers in float32, bit by bit. */
+/* A layer loaded in turn from one storage and another; and mixed. test_layers.c and test_gradients.c compare them. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "harness/guarded.h"
 #include "harness/storage.h"
 
-enum { BATCH = 2, LENGTH = 5, SIZE = 24, HEADS = 3, MOST = 8, ELEMENTS = BATCH * LENGTH * SIZE };
+enum { BATCH = 2, LENGTH = 5, SIZE = 24, HEADS = 3, MOST = 16, ELEMENTS = BATCH * LENGTH * SIZE };
 
 static double *numbers(size_t count, unsigned seed, clattn_type type) {
     double *values = malloc(count * sizeof *values);
@@ -73,17 +73,17 @@ static double *run(clattn_layer *layer) {
     return got;
 }
 
-static const clattn_type narrow[] = {CLATTN_F16, CLATTN_BF16};
-
-START_TEST(as_in_float32) {
-    clattn_layer *layer = make_layer("dense");
-    assert_ok(load(layer, narrow[_i], CLATTN_F32, -1, CLATTN_F32));
+/* One layer, loaded from float32, from 16 bits, and from float32 again. */
+START_TEST(reloaded) {
+    const clattn_type type = _i % 2 ? CLATTN_F16 : CLATTN_BF16;
+    clattn_layer *layer = make_layer(clattn__variants[_i / 2]->name);
+    assert_ok(load(layer, type, CLATTN_F32, -1, CLATTN_F32));
     double *wide = run(layer);
-    assert_ok(load(layer, narrow[_i], narrow[_i], -1, CLATTN_F32));
+    assert_ok(load(layer, type, type, -1, CLATTN_F32));
     double *got = run(layer);
     ck_assert(!memcmp(got, wide, ELEMENTS * sizeof *got));
     free(got);
-    assert_ok(load(layer, narrow[_i], CLATTN_F32, -1, CLATTN_F32)); /* and back */
+    assert_ok(load(layer, type, CLATTN_F32, -1, CLATTN_F32));
     got = run(layer);
     ck_assert(!memcmp(got, wide, ELEMENTS * sizeof *got));
     free(got);
@@ -92,25 +92,18 @@ START_TEST(as_in_float32) {
 }
 END_TEST
 
+/* The first weight tells the type; the odd one is named. Integers are no weights. */
 START_TEST(mixed_storage_is_refused) {
-    clattn_layer *layer = make_layer("dense");
-    assert_refused(load(layer, CLATTN_BF16, CLATTN_BF16, 3, CLATTN_F32), CLATTN_INVALID_TYPE, "out_proj.bias");
-    assert_refused(load(layer, CLATTN_F32, CLATTN_F32, 1, CLATTN_F16), CLATTN_INVALID_TYPE, "in_proj_bias");
-    clattn_layer_destroy(layer);
-}
-END_TEST
-
-/* A family either takes 16-bit weights or says which kernel does not. */
-START_TEST(every_family_loads_or_refuses) {
-    const clattn__variant *variant = clattn__variants[_i];
-    clattn_layer *layer;
-    if (clattn_layer_from_settings(device()->context, variant->name, SIZE, HEADS, NULL, 0, NULL, 0, &layer))
-        return;
-    if (clattn_layer_weight_count(layer) <= MOST) {
-        const clattn_status status = load(layer, CLATTN_F16, CLATTN_F16, -1, CLATTN_F16);
-        if (status)
-            assert_refused(status, CLATTN_UNSUPPORTED, "packs f32 alone");
+    clattn_layer *layer = make_layer(clattn__variants[_i]->name);
+    const int last = (int)clattn_layer_weight_count(layer) - 1;
+    clattn_weight_info odd;
+    for (int i = 1; i <= last; i += last - 1) {
+        assert_ok(clattn_layer_weight(layer, (size_t)i, &odd));
+        assert_refused(load(layer, CLATTN_BF16, CLATTN_BF16, i, CLATTN_F32), CLATTN_INVALID_TYPE, odd.name);
+        assert_refused(load(layer, CLATTN_BF16, CLATTN_BF16, i, CLATTN_F16), CLATTN_INVALID_TYPE, odd.name);
+        assert_refused(load(layer, CLATTN_F32, CLATTN_F32, i, CLATTN_F16), CLATTN_INVALID_TYPE, odd.name);
     }
+    assert_refused(load(layer, CLATTN_I32, CLATTN_I32, -1, CLATTN_I32), CLATTN_INVALID_TYPE, "must be f32, f16 or bf16");
     clattn_layer_destroy(layer);
 }
 END_TEST
@@ -121,11 +114,8 @@ int main(void) {
     int families = 0;
     while (clattn__variants[families])
         families++;
-    if (clattn__variant_find("dense")) {
-        tcase_add_loop_test(tests, as_in_float32, 0, 2);
-        tcase_add_test(tests, mixed_storage_is_refused);
-    }
-    tcase_add_loop_test(tests, every_family_loads_or_refuses, 0, families);
+    tcase_add_loop_test(tests, reloaded, 0, 2 * families);
+    tcase_add_loop_test(tests, mixed_storage_is_refused, 0, families);
     suite_add_tcase(suite, tests);
     return run_device_suite(suite);
 }

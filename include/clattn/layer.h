@@ -67,9 +67,10 @@ CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_layer_weight(const clattn_laye
 
 /* Queue the packing of weights into the layer's own device memory (allocated at create time; the caller's
  * tensors are borrowed until *event completes). weights: one contiguous tensor for each weight, in the order of
- * clattn_layer_weight, all of F32, all of F16 or all of BF16; they are kept as float32. Afterwards a forward call uploads
- * nothing. The first load, and one of another type than the last, compiles.
- * Errors: as clattn_enqueue, naming the weight. */
+ * clattn_layer_weight, all of F32, all of F16 or all of BF16: every layer takes each. They are kept as float32, NaN and
+ * infinities among them. Afterwards a forward call uploads nothing. The first load, and one of another type than the
+ * last, compiles. The type of weights has no bearing on those of x and of gradients.
+ * Errors: as clattn_enqueue, naming the weight; INVALID_TYPE for one whose type is not the first one's. */
 CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_layer_load(clattn_layer *layer, cl_command_queue queue,
                                                              const clattn_tensor *weights, size_t count,
                                                              cl_uint wait_count, const cl_event *wait_list,

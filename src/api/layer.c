@@ -147,11 +147,7 @@ static clattn_status plan_loader(const clattn_layer *layer, clattn_type type, cl
                                  clattn__error *error) {
     clattn__target target = layer->context->target;
     target.weight_type = type;
-    clattn_status status = layer->variant->load(layer->desc, &target, load, error);
-    for (int i = 0; i < load->plan.stage_count && status == CLATTN_SUCCESS; i++)
-        if (type != CLATTN_F32 && !load->plan.stages[i].any_weights)
-            status = clattn__fail(error, CLATTN_UNSUPPORTED, "weights are %s, but kernel %s of %s packs f32 alone",
-                                  clattn_type_name(type), load->plan.stages[i].kernel, layer->variant->name);
+    const clattn_status status = layer->variant->load(layer->desc, &target, load, error);
     for (int i = 0; i < load->plan.slot_count; i++)
         load->plan.bindings[i].layout.type = type;
     return status;
@@ -181,17 +177,34 @@ static clattn_status make_loader(clattn_layer *layer, clattn_type type, clattn__
     return CLATTN_SUCCESS;
 }
 
-/* The first weight tells the storage of all; another among them is refused by name. */
-static clattn_type type_of(const clattn_tensor *weights, size_t count) {
-    const clattn_type type = weights && count > 0 ? weights[0].type : CLATTN_F32;
-    return type == CLATTN_F16 || type == CLATTN_BF16 ? type : CLATTN_F32;
+static clattn_status check_type(const char *name, clattn_type type, clattn__error *error) {
+    if (type >= CLATTN_F32 && type <= CLATTN_BF16)
+        return CLATTN_SUCCESS;
+    return clattn__fail(error, CLATTN_INVALID_TYPE, "%s is %s, but must be f32, f16 or bf16", name,
+                        clattn_type_name(type));
+}
+
+/* The first weight tells the storage of all. What is missing is found when the packing runs. */
+static clattn_status find_type(const clattn_layer *layer, const clattn_tensor *weights, size_t count, clattn_type *type,
+                               clattn__error *error) {
+    const clattn__binding *bindings = layer->load.plan.bindings;
+    *type = CLATTN_F32;
+    if (!weights || count != clattn_layer_weight_count(layer) || !weights[0].memory)
+        return CLATTN_SUCCESS;
+    *type = weights[0].type;
+    for (size_t i = 1; i < count; i++)
+        if (weights[i].memory && weights[i].type != *type)
+            return clattn__fail(error, CLATTN_INVALID_TYPE, "%s is %s, but %s is %s: weights are stored in one type",
+                                bindings[i].name, clattn_type_name(weights[i].type), bindings[0].name,
+                                clattn_type_name(*type));
+    return check_type(bindings[0].name, *type, error);
 }
 
 static clattn_status load(clattn_layer *layer, cl_command_queue queue, const clattn_tensor *weights, size_t count,
                           cl_uint wait_count, const cl_event *wait_list, cl_event *event, clattn__error *error) {
-    const clattn_type type = type_of(weights, count);
-    clattn_status status = CLATTN_SUCCESS;
-    if (!layer->loader || layer->loader_type != type)
+    clattn_type type;
+    clattn_status status = find_type(layer, weights, count, &type, error);
+    if (status == CLATTN_SUCCESS && (!layer->loader || layer->loader_type != type))
         status = make_loader(layer, type, error);
     if (status == CLATTN_SUCCESS)
         status = clattn__pass_run(layer->context, layer->loader, queue, weights, count, layer->resident, NULL, wait_count,
@@ -214,13 +227,6 @@ clattn_status clattn_layer_load(clattn_layer *layer, cl_command_queue queue, con
 }
 
 /* ---- plans ---- */
-
-static clattn_status check_type(const char *name, clattn_type type, clattn__error *error) {
-    if (type >= CLATTN_F32 && type <= CLATTN_BF16)
-        return CLATTN_SUCCESS;
-    return clattn__fail(error, CLATTN_INVALID_TYPE, "%s is %s, but must be f32, f16 or bf16", name,
-                        clattn_type_name(type));
-}
 
 /* No buffer of the device could hold a larger x; and below it no size in a plan overflows. */
 static clattn_status check_size(const clattn_layer *layer, const clattn_layer_shape *shape, clattn__error *error) {

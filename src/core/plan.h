@@ -66,7 +66,6 @@ typedef struct clattn__stage {
     size_t global[3];
     size_t local[3];
     size_t local_bytes; /* local memory that the kernel declares */
-    bool any_weights;   /* packing: reads weights of the target's weight_type, not of f32 alone */
     clattn__product product;
 } clattn__stage;
 

@@ -21,7 +21,7 @@ typedef struct clattn__tile {
 
 typedef struct clattn__target {
     clattn__caps caps;
-    clattn_type weight_type; /* of the tensors that a load plan packs: f32 unless clattn_layer_load is given others */
+    clattn_type weight_type; /* of what a load plan packs: f32 unless clattn_layer_load is given others */
     clattn_gemm engine;      /* CLBLAST or TILE, never AUTO */
     clattn__tile gemm;       /* linear layers */
     clattn__tile attention;  /* cores that multiply tiles */

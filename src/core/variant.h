@@ -46,7 +46,8 @@ typedef struct clattn__variant {
     void (*defaults)(void *desc);
     /* Read off a checkpoint what only it tells (memory rows, kernel sizes). May be NULL. */
     void (*infer)(void *desc, const clattn_weight_info *checkpoint, size_t count);
-    /* Validate the description and plan the packing of its weights; inits load->plan with one slot a weight. */
+    /* Validate the description and plan the packing of its weights, stored as target->weight_type; inits load->plan with
+     * one slot a weight. What is resident does not depend on the type. */
     clattn_status (*load)(const void *desc, const clattn__target *target, clattn__load *load, clattn__error *error);
     /* Append the forward pass to a plan that is initialised and bound to clattn_layer_slot's tensors. Batch and
      * length are at least 1 and the type is valid. */

@@ -59,7 +59,6 @@ void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const
     for (int s = 0; s < linear->sections; s++) {
         clattn__stage *stage = clattn__plan_kernel(plan, "gemm", clblast ? "gemm_keep" : "gemm_pack");
         clattn__linear_defines(plan, stage, &target->gemm, &any);
-        stage->any_weights = true;
         clattn__stage_operand(plan, stage, weights[s]);
         clattn__stage_operand(plan, stage, linear->bias ? biases[s] : (clattn__operand){CLATTN__SLOT_NONE, 0});
         clattn__stage_operand(plan, stage, resident);

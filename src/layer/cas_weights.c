@@ -52,7 +52,7 @@ static void load_additive(const clattn_cas_layer_desc *d, const clattn__target *
     };
     const clattn__cas_filters filters = clattn__cas_filters_make(target, d);
     bind_all(&load->plan, entries, ADDITIVE_WEIGHTS);
-    clattn__cas_fold(&load->plan, &filters, weight(CONV_K), clattn__cas_resident(KEEP_FILTERS, 0));
+    clattn__cas_fold(&load->plan, target, &filters, weight(CONV_K), clattn__cas_resident(KEEP_FILTERS, 0));
     load->resident_bytes[KEEP_FILTERS] = clattn__cas_filters_bytes(&filters);
     load->resident_count = ADDITIVE_BUFFERS;
     (d->causal ? keep_linear : keep_plain)(d, target, load, VALUE, KEEP_VALUE);

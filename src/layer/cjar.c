@@ -59,7 +59,7 @@ static void load_rows(const clattn_cjar_layer_desc *desc, const clattn__target *
     load->resident_bytes[panels] = sizeof(float) * (uint64_t)packed.key_batch_stride;
     load->resident_bytes[rows] = sizeof(float) * (uint64_t)packed.value_batch_stride;
     load->resident_count = desc->separate_memory ? RESIDENT_MEMORY_VALUE_PANELS + 1 : RESIDENT_MEMORY_VALUES + 1;
-    const clattn__view memory = {{weight, 0}, CLATTN_F32, 0, dh, d};
+    const clattn__view memory = {{weight, 0}, target->weight_type, 0, dh, d};
     clattn__packed_keys(&load->plan, target, &sizes, &memory, &packed);
     clattn__packed_values(&load->plan, target, &sizes, &memory, &packed);
 }

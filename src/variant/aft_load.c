@@ -9,6 +9,8 @@ static clattn__stage *start(clattn__plan *plan, const clattn__target *target, co
                             bool reparam) {
     clattn__stage *stage = clattn__plan_kernel(plan, "aft_load", kernel);
     clattn__stage_define(plan, stage, "WG", group_size(target));
+    clattn__stage_define(plan, stage, "VW", 1);
+    clattn__stage_define(plan, stage, "TYPE_W", target->weight_type);
     clattn__stage_define(plan, stage, "FACTORS", factors);
     clattn__stage_define(plan, stage, "REPARAM", reparam);
     return stage;

@@ -20,6 +20,7 @@ int64_t clattn__assa_table_floats(int64_t side, int64_t heads) { return (2 * sid
 void clattn__assa_mix(clattn__plan *plan, const clattn__target *target, clattn__operand w, clattn__operand to) {
     clattn__stage *stage = clattn__plan_kernel(plan, "assa_window", "assa_mix");
     clattn__tile_defines(plan, stage, &target->attention);
+    clattn__stage_define(plan, stage, "TYPE_W", target->weight_type);
     clattn__stage_operand(plan, stage, w);
     clattn__stage_operand(plan, stage, to);
     clattn__stage_range(stage, 1, 1, 1, 1);
@@ -29,6 +30,7 @@ void clattn__assa_table(clattn__plan *plan, const clattn__target *target, int64_
                         clattn__operand table, clattn__operand to) {
     clattn__stage *stage = clattn__plan_kernel(plan, "assa_window", "assa_table");
     clattn__tile_defines(plan, stage, &target->attention);
+    clattn__stage_define(plan, stage, "TYPE_W", target->weight_type);
     clattn__stage_operand(plan, stage, table);
     clattn__stage_operand(plan, stage, to);
     clattn__stage_int(plan, stage, (int32_t)side);

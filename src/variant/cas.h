@@ -23,8 +23,8 @@ clattn__cas_filters clattn__cas_filters_make(const clattn__target *target, const
 uint64_t clattn__cas_filters_bytes(const clattn__cas_filters *filters);
 
 /* Fold conv_k's weight [d, d, kernel] into filters. */
-void clattn__cas_fold(clattn__plan *plan, const clattn__cas_filters *filters, clattn__operand weight,
-                      clattn__operand resident);
+void clattn__cas_fold(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *filters,
+                      clattn__operand weight, clattn__operand resident);
 
 /* ---- loading ---- */
 
@@ -167,6 +167,15 @@ static inline int clattn__cas_vector(const clattn__target *target, int64_t size)
     while (size % vw)
         vw = vw > 4 ? vw / 2 : 1;
     return vw;
+}
+
+/* A stage of cl/cas_load.cl, which reads weights. */
+static inline clattn__stage *clattn__cas_loading(clattn__plan *plan, const clattn__target *target, const char *kernel) {
+    clattn__stage *stage = clattn__plan_kernel(plan, "cas_load", kernel);
+    clattn__stage_define(plan, stage, "WG", clattn__cas_group(target));
+    clattn__stage_define(plan, stage, "VW", 1);
+    clattn__stage_define(plan, stage, "TYPE_W", target->weight_type);
+    return stage;
 }
 
 static inline clattn__operand clattn__cas_none(void) { return (clattn__operand){CLATTN__SLOT_NONE, 0}; }

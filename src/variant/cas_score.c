@@ -63,11 +63,10 @@ uint64_t clattn__cas_filters_bytes(const clattn__cas_filters *f) {
     return sizeof(float) * (uint64_t)(f->groups * f->panels * panel_floats(f));
 }
 
-void clattn__cas_fold(clattn__plan *plan, const clattn__cas_filters *f, clattn__operand weight,
-                      clattn__operand resident) {
-    clattn__stage *stage = clattn__plan_kernel(plan, "cas_load", "cas_fold");
+void clattn__cas_fold(clattn__plan *plan, const clattn__target *target, const clattn__cas_filters *f,
+                      clattn__operand weight, clattn__operand resident) {
+    clattn__stage *stage = clattn__cas_loading(plan, target, "cas_fold");
     const int64_t tn = f->tnv * f->vw;
-    clattn__stage_define(plan, stage, "WG", f->wg);
     clattn__stage_operand(plan, stage, weight);
     clattn__stage_operand(plan, stage, resident);
     clattn__stage_long(plan, stage, f->model_size);

@@ -5,8 +5,7 @@
 
 static clattn__stage *append_load(clattn__plan *plan, const clattn__target *target, const char *kernel,
                                   int64_t groups) {
-    clattn__stage *stage = clattn__plan_kernel(plan, "cas_load", kernel);
-    clattn__stage_define(plan, stage, "WG", clattn__cas_group(target));
+    clattn__stage *stage = clattn__cas_loading(plan, target, kernel);
     clattn__stage_range(stage, groups, 1, 1, clattn__cas_group(target));
     return stage;
 }

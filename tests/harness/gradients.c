@@ -171,3 +171,21 @@ void check_layer_gradients(const fixture *f, const layer_case *c, const gradient
     free(dy);
     layer_data_free(&data);
 }
+
+void check_gradient_storage(const fixture *f, const layer_case *c, const gradient_options *o) {
+    rng r = rng_make(c->seed + 77);
+    layer_data data;
+    layer_data_make(c, &data);
+    double *dy = rng_array(&r, 1, (size_t)c->B * c->n * c->d);
+    storage_round(c->type, dy, (size_t)c->B * c->n * c->d);
+    layer_run run = layer_run_of(c, &data);
+    gradients got, want;
+    run_gradients(f, &run, o, data.x, dy, &got);
+    run.weight_type = CLATTN_F32;
+    run_gradients(f, &run, o, data.x, dy, &want);
+    assert_same_gradients(&got, &want, "from that of the same weights in f32");
+    gradients_free(&want);
+    gradients_free(&got);
+    free(dy);
+    layer_data_free(&data);
+}

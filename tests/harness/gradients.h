@@ -31,6 +31,12 @@ void run_gradients(const fixture *f, const layer_run *r, const gradient_options 
                    const double *dy, gradients *out);
 void gradients_free(gradients *g);
 
+/* Every bit of every gradient, or fail the test: they differ "from run to run". */
+void assert_same_gradients(const gradients *a, const gradients *b, const char *from);
+
+/* The case's gradients in o->grad_type are those of the same weights stored in float32, bit by bit. */
+void check_gradient_storage(const fixture *f, const layer_case *c, const gradient_options *o);
+
 /* Run a case and compare the gradients of the loss Σ y dy, dy normal, with central differences of the reference in
  * float64: single elements of each tensor (all of small ones), and the slope along random directions of all of it.
  * The case's tolerance defaults to 1e-4 for f32, 8e-3 for f16, 6e-2 for bf16: of the tensor's largest magnitude, or of

@@ -113,12 +113,12 @@ static void read_all(call *c, const clattn_layer *layer, gradients *out) {
 }
 
 /* Elements that may be NaN are compared as bits. */
-static void assert_same(const gradients *a, const gradients *b) {
-    ck_assert_msg(memcmp(a->x, b->x, a->x_count * sizeof(double)) == 0, "the gradient of x differs from run to run");
+void assert_same_gradients(const gradients *a, const gradients *b, const char *from) {
+    ck_assert_msg(memcmp(a->x, b->x, a->x_count * sizeof(double)) == 0, "the gradient of x differs %s", from);
     for (size_t w = 0; w < a->count; w++)
         ck_assert_msg(memcmp(a->weights[w] ? a->weights[w] : a->x, a->weights[w] ? b->weights[w] : b->x,
                              (a->weights[w] ? a->weight_counts[w] : 0) * sizeof(double)) == 0,
-                      "the gradient of %s differs from run to run", a->names[w]);
+                      "the gradient of %s differs %s", a->names[w], from);
 }
 
 static void repeat(call *c, const clattn_layer *layer, const gradients *first, int repeats) {
@@ -129,7 +129,7 @@ static void repeat(call *c, const clattn_layer *layer, const gradients *first, i
                 guarded_refill(c->f, &c->buffers[slot]);
         run_backward(c);
         read_all(c, layer, &again);
-        assert_same(first, &again);
+        assert_same_gradients(first, &again, "from run to run");
         gradients_free(&again);
     }
 }

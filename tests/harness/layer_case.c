@@ -40,6 +40,8 @@ void layer_data_make(const layer_case *c, layer_data *data) {
     *data = (layer_data){0};
     settings_parse(c->settings, &data->settings);
     layer_weights_make(c, &r, data);
+    for (size_t w = 0; w < data->weight_count; w++)
+        storage_round(c->weight_type, (double *)data->weights[w].data, weight_elements(&data->weights[w]));
     draw_input(c, &r, data);
     if (c->links)
         draw_links(c, &r, data);
@@ -64,6 +66,7 @@ layer_run layer_run_of(const layer_case *c, const layer_data *data) {
                                .weights = data->weights,
                                .weight_count = data->weight_count},
                        .type = c->type,
+                       .weight_type = c->weight_type,
                        .links = data->link_rows ? &data->links : NULL};
 }
 
@@ -81,5 +84,36 @@ void check_layer_case(const fixture *f, const layer_case *c) {
     assert_close(name, got, want, count, c->tolerance != 0 ? c->tolerance : storage_tolerance(c->type));
     free(want);
     free(got);
+    layer_data_free(&data);
+}
+
+/* changed: what the weights differ in from the case's own, for the sentence. */
+static void compare_storage(const fixture *f, const layer_case *c, const layer_data *data, const char *changed) {
+    const size_t count = (size_t)c->B * c->n * c->d;
+    layer_run r = layer_run_of(c, data);
+    double *got = ref_array(count), *want = ref_array(count);
+    run_layer(f, &r, data->x, got);
+    r.weight_type = CLATTN_F32;
+    run_layer(f, &r, data->x, want);
+    for (size_t e = 0; e < count; e++)
+        ck_assert_msg(got[e] == want[e] || (isnan(got[e]) && isnan(want[e])),
+                      "%s %s, weights in %s%s: element %zu is %.9g, but %.9g from the same weights in f32", c->variant,
+                      c->settings, clattn_type_name(c->weight_type), changed, e, got[e], want[e]);
+    free(want);
+    free(got);
+}
+
+void check_weight_storage(const fixture *f, const layer_case *c) {
+    layer_data data;
+    layer_data_make(c, &data);
+    compare_storage(f, c, &data, "");
+    for (size_t w = 0; w < data.weight_count; w++) {
+        char changed[160];
+        double *last = (double *)data.weights[w].data + weight_elements(&data.weights[w]) - 1, kept = *last;
+        *last = w % 2 ? NAN : -INFINITY;
+        snprintf(changed, sizeof(changed), ", %s ending with %g", data.weights[w].name, *last);
+        compare_storage(f, c, &data, changed);
+        *last = kept;
+    }
     layer_data_free(&data);
 }

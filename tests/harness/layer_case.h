@@ -14,6 +14,7 @@
  * table        T of aft's w, default n; rank: factors u, v instead
  * reparam      conv.gamma and conv.beta are there
  * links        pairs drawn, cjar
+ * weight_type  storage of the weights, whose numbers are exact in it
  * tolerance    default storage_tolerance(type) */
 typedef struct layer_case {
     const char *variant, *settings;
@@ -23,7 +24,7 @@ typedef struct layer_case {
     double spread;
     int kernel, memory, table, rank, links;
     bool memory_kv, reparam;
-    clattn_type type;
+    clattn_type type, weight_type;
     uint64_t seed;
     double tolerance;
 } layer_case;
@@ -51,5 +52,9 @@ layer_run layer_run_of(const layer_case *c, const layer_data *data);
 
 /* Run it on the device and compare. */
 void check_layer_case(const fixture *f, const layer_case *c);
+
+/* The layer of the case's stored weights is that of the same numbers in float32, bit by bit; so with one number of each
+ * weight in turn NaN or infinite. */
+void check_weight_storage(const fixture *f, const layer_case *c);
 
 #endif

@@ -21,18 +21,18 @@ void run_plan(const fixture *f, const clattn_plan *plan, const clattn_tensor *te
 
 /* ---- weights ---- */
 
+size_t weight_elements(const ref_weight *weight) {
+    size_t count = 1;
+    for (int axis = 0; axis < weight->rank; axis++)
+        count *= (size_t)weight->shape[axis];
+    return count;
+}
+
 static clattn_weight_info info_of(const ref_weight *weight) {
     clattn_weight_info info = {.name = weight->name, .rank = weight->rank};
     for (int axis = 0; axis < weight->rank; axis++)
         info.shape[axis] = weight->shape[axis];
     return info;
-}
-
-static size_t count_of(const ref_weight *weight) {
-    size_t count = 1;
-    for (int axis = 0; axis < weight->rank; axis++)
-        count *= (size_t)weight->shape[axis];
-    return count;
 }
 
 /* Upload what the layer asks for, in its order; what the run does not hold stays absent. */
@@ -46,7 +46,7 @@ static size_t upload_weights(const fixture *f, const layer_run *r, const clattn_
         const ref_weight *have = ref_find(&r->ref, info.name);
         if (!have)
             continue;
-        buffers[w] = guarded_upload(f, CLATTN_F32, have->data, count_of(have));
+        buffers[w] = guarded_upload(f, r->weight_type, have->data, weight_elements(have));
         tensors[w] = guarded_tensor(&buffers[w], info.rank, info.shape[0], info.shape[1], info.shape[2], info.shape[3]);
     }
     return count;

@@ -10,14 +10,17 @@
 /* Enqueue a plan with a guarded, NaN-filled workspace of exactly the size it asks for, wait, and check the bands. */
 void run_plan(const fixture *f, const clattn_plan *plan, const clattn_tensor *tensors, size_t count);
 
+size_t weight_elements(const ref_weight *weight);
+
 /* A layer and its inputs. ref.causal is not used: the settings say it.
- * type   storage of x and y
- * links  may be NULL */
+ * type         storage of x and y
+ * weight_type  storage of the weights
+ * links        may be NULL */
 typedef struct layer_run {
     const char *variant;
     const settings *settings;
     ref_layer ref;
-    clattn_type type;
+    clattn_type type, weight_type;
     const ref_links *links;
 } layer_run;
 
