@@ -28,8 +28,18 @@ def fragility(case, spec, out):
     pairs = f"{out}/links.npy"
     links = torch.as_tensor(np.load(pairs)) if os.path.exists(pairs) else None
     x = torch.as_tensor(np.load(f"{out}/x.npy"))
-    y = case.oracle(spec, load_file(f"{out}/w.safetensors"), x, links)
+    w = {name: values.float() for name, values in load_file(f"{out}/w.safetensors").items()}
+    y = case.oracle(spec, w, x, links)
     return case.error(y.detach().numpy(), np.load(f"{out}/y.npy"))
+
+
+def narrow(path, dtype):
+    """Store weights as they are computed with; the case has rounded them."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+    save_file({name: values.to(types[dtype]) for name, values in load_file(path).items()}, path)
 
 
 def store(case, group, name, spec):
@@ -37,6 +47,7 @@ def store(case, group, name, spec):
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     args = case.make(spec, out)
+    narrow(f"{out}/w.safetensors", spec.get("dtype", "f32"))
     error = fragility(case, spec, out)
     if error > STEADY:
         raise SystemExit(f"{group}/{name}: float32 alone is {error:.1e} off; change the case or its seed")

@@ -117,11 +117,55 @@ GROUPS = {
     },
 }
 
+# Input and weights exact in 16 bits, the weights stored so.
+STORED = {
+    ("dense", "dense", None): {
+        "f16": case(2, 33, 24, 2, [33, 7], True, causal(), dtype="f16"),
+    },
+    ("assa-topk", "assa", "topk"): {
+        "bf16": case(2, 33, 24, 2, opt={"k": 8}, dtype="bf16"),
+    },
+    ("assa-adaptive", "assa", "adaptive"): {
+        "f16": case(1, 48, 10, 2, opt={"grid": "6x8", "window": 2, "shift": 1}, dtype="f16"),
+        "bf16": case(2, 33, 15, 3, dtype="bf16"),
+    },
+    ("cas-additive", "cas", "additive"): {
+        "f16": case(2, 33, 24, 2, [33, 7], True, causal(), kernel=3, dtype="f16"),
+        "bf16": case(2, 33, 10, 2, kernel=5, dtype="bf16"),
+    },
+    ("cas-vit", "cas", "vit"): {
+        "f16": case(1, 35, 12, 1, opt={"grid": "5x7"}, dtype="f16"),
+    },
+    ("cjar", "cjar", None): {
+        "f16": case(2, 33, 24, 2, opt=cjar(3, 5), dtype="f16"),
+        "bf16": case(1, 33, 10, 2, opt=cjar(4, 4, masked="multiply"), memory_kv=True, memory=3, dtype="bf16"),
+    },
+    ("aft-gated", "aft", "gated"): {
+        "f16": case(1, 33, 15, 3, dtype="f16"),
+    },
+    ("aft-gated-matrix", "aft", "gated-matrix"): {
+        "bf16": case(2, 33, 24, 2, opt=causal(), dtype="bf16"),
+    },
+    ("aft-full", "aft", "full"): {
+        "f16": case(2, 33, 24, 2, T=40, dtype="f16"),
+        "bf16": case(1, 33, 15, 3, T=40, rank=4, dtype="bf16"),
+    },
+    ("aft-local", "aft", "local"): {
+        "bf16": case(2, 33, 24, 2, opt={"local": 4}, dtype="bf16"),
+    },
+    ("aft-simple", "aft", "simple"): {
+        "f16": case(2, 33, 10, 2, [33, 7], True, dtype="f16"),
+    },
+    ("aft-conv", "aft", "conv"): {
+        "bf16": case(2, 33, 24, 2, kernel=5, reparam=True, dtype="bf16"),
+    },
+}
+
 
 def all_cases():
     """(group, name, spec) of every case; a spec's seed follows its place."""
     seed = 100
-    for (group, variant, mode), cases in GROUPS.items():
+    for (group, variant, mode), cases in [*GROUPS.items(), *STORED.items()]:
         for name, spec in cases.items():
             seed += 1
             spec = {"variant": variant, **({"mode": mode} if mode else {}), "seed": seed, "grad": False, **spec}
