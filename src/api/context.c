@@ -7,6 +7,7 @@
 
 #include "api/object.h"
 #include "core/tuning.h"
+#include "gemm/clblast.h"
 #include "runtime/caps.h"
 
 const char *clattn_version(void) { return CLATTN_VERSION_STRING; }
@@ -52,6 +53,9 @@ static clattn_status fill(clattn_context *context, cl_context cl, cl_device_id d
         clattn__target_choose(&context->runtime->caps, options->gemm, &context->target);
         status = clattn__tuning_load(getenv("CLATTN_TUNING"), &context->target, error);
     }
+    if (status == CLATTN_SUCCESS && context->target.engine == CLATTN_GEMM_CLBLAST &&
+        context->runtime->caps.kind == CLATTN__CPU)
+        status = clattn__clblast_tune(device, error);
     return status;
 }
 

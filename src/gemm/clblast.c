@@ -4,6 +4,19 @@
 
 #include <clblast_c.h>
 
+clattn_status clattn__clblast_tune(cl_device_id device, clattn__error *error) {
+    static const char *names[] = {"GEMMK", "KREG", "KWG", "KWI", "MDIMA", "MDIMC", "MWG", "NDIMB",
+                                  "NDIMC", "NWG",  "SA",  "SB",  "STRM",  "STRN",  "VWM", "VWN"};
+    static const size_t values[] = {0, 1, 32, 2, 8, 8, 64, 8, 8, 64, 1, 1, 0, 0, 4, 4};
+    enum { COUNT = sizeof values / sizeof *values };
+    const clattn_status status =
+        (clattn_status)CLBlastOverrideParameters(device, "Xgemm", CLBlastPrecisionSingle, COUNT, names, values);
+    if (status != CLATTN_SUCCESS)
+        return clattn__fail(error, status, "CLBlast took no parameters for the device (%s)",
+                            clattn_status_string(status));
+    return CLATTN_SUCCESS;
+}
+
 static void epilogue(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call,
                      clattn__operand product) {
     const clattn__tile *tile = &target->gemm;
@@ -46,9 +59,9 @@ clattn_status clattn__clblast_run(const clattn__product *p, cl_mem a, uint64_t a
     const size_t m = (size_t)p->m, n = (size_t)p->n, k = (size_t)p->k; /* never 0: plans drop such stages */
     const CLBlastTranspose of_a = CLBlastTransposeNo, of_b = CLBlastTransposeYes;
     if (p->batch == 1)
-        return (clattn_status)CLBlastSgemm(CLBlastLayoutRowMajor, of_a, of_b, m, n, k, 1.0f, a, a_offset, (size_t)p->lda,
-                                           b, b_offset, (size_t)p->ldb, 0.0f, c, c_offset, (size_t)p->ldc, &queue,
-                                           event);
+        return (clattn_status)CLBlastSgemm(CLBlastLayoutRowMajor, of_a, of_b, m, n, k, 1.0f, a, a_offset,
+                                           (size_t)p->lda, b, b_offset, (size_t)p->ldb, 0.0f, c, c_offset,
+                                           (size_t)p->ldc, &queue, event);
     return (clattn_status)CLBlastSgemmStridedBatched(
         CLBlastLayoutRowMajor, of_a, of_b, m, n, k, 1.0f, a, a_offset, (size_t)p->lda, (size_t)p->a_stride, b, b_offset,
         (size_t)p->ldb, 0, 0.0f, c, c_offset, (size_t)p->ldc, (size_t)p->c_stride, (size_t)p->batch, &queue, event);
