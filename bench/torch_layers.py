@@ -169,11 +169,10 @@ LAYERS = {
 }
 
 
-def temporary_bytes(layer, n, d, heads, train):
+def temporary_bytes(layer, n, d, train):
     """What the largest arrays of a layer take, to leave out what the machine cannot hold."""
     square_bytes = 4 * n * n
-    rough = {"cas tutorial": square_bytes * d, "cjar": 6 * square_bytes * (heads if train else 2),
-             "aft full": 4 * square_bytes}
+    rough = {"cas tutorial": square_bytes * d, "cjar": 2 * square_bytes, "aft full": 4 * square_bytes}
     return rough.get(layer, 0) * (3 if train else 1) + 64 * n * d
 
 

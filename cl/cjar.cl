@@ -3,12 +3,12 @@
 // A query's keys come in three parts, one after another, into one running softmax:
 //   memory   MEMORY rows that every query sees, packed once with the weights
 //   window   an interval of the sequence (mask.h), tiles as in dense attention
-//   links    single keys of a sorted list for each query, BN at a time: rows gathered one by one
+//   links    single keys of a sorted list for each query, a few at a time: rows gathered one by one (cjar.h)
 // MULTIPLY: a hidden key that causal and padding allow takes part with score 0. All of them enter first, as a
 // count and a difference of running sums of V (cjar_prefix) less the links' rows. The count is exact: where nothing is
 // hidden nothing of it is left, however small the weights of what is seen.
 //
-// Defines and local memory: attention.h, plus 2*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1.
+// Defines and local memory: attention.h, plus 6*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1.
 #include "attention.h"
 #include "cjar.h"
 
@@ -50,7 +50,7 @@ inline void hidden_block(V acc[VALUE_TILES_EACH][TM][TNV], const rows r, __globa
         const int allowed = allowed_keys(seq, row0 + i, causal);
         int hidden = allowed - (r.visible[i].y - r.visible[i].x);
 #if HAS_LINKS
-        const link_range links = links_of(list, row0 + i);
+        const link_range links = links_of(list, row0 + i, allowed);
         for (long e = links.begin; e < links.end; e++)
             hidden -= link_counts(list, links, e, r.visible[i], allowed);
 #endif
@@ -73,7 +73,7 @@ inline void hidden_block(V acc[VALUE_TILES_EACH][TM][TNV], const rows r, __globa
                 c[j] = (RAW_LOAD(all + j * VW) - RAW_LOAD(hi + j * VW)) + RAW_LOAD(lo + j * VW);
             }
 #if HAS_LINKS
-            const link_range links = links_of(list, row0 + mi + i);
+            const link_range links = links_of(list, row0 + mi + i, allowed);
             for (long e = links.begin; e < links.end; e++)
                 if (link_counts(list, links, e, window, allowed)) {
                     __global const float *v = values + (long)list.keys[e] * DVP + column;
@@ -100,48 +100,24 @@ inline void attend(V acc[VALUE_TILES_EACH][TM][TNV], SHARED float *s, SHARED con
 
 #if HAS_LINKS
 inline void link_scores(SHARED float *s, SHARED const float *qs, const rows r, const link_list list,
-                        __global const float *key_rows, const sequence seq, const int row0, const int count,
-                        const int causal, const long first, const int lid) {
-    for (int i = 0; i < count; i++) {
-        const link_range all = links_of(list, row0 + i), links = link_chunk(list, row0 + i, first);
-        const int allowed = allowed_keys(seq, row0 + i, causal);
-        for (long e = links.begin + lid; e < links.end; e += WG)
-            s[i * SLD + (int)(e - links.begin)] = link_counts(list, all, e, r.visible[i], allowed)
-                                                      ? dot_row(qs + i * D, key_rows + (long)list.keys[e] * DVP)
-                                                      : -INFINITY;
+                        SHARED const link_range *links, __global const float *key_rows, const sequence seq,
+                        const int row0, const int count, const int causal, const long first, const int lid) {
+    for (int t = lid; t < count * LINK_GROUPS; t += WG) {
+        const int i = t / LINK_GROUPS, at = t % LINK_GROUPS * VW;
+        const link_range chunk = link_chunk(links[i], first);
+        if (chunk.begin + at >= chunk.end)
+            continue;
+        const VI key = counted_keys(list, links[i], chunk.begin + at, r.visible[i], allowed_keys(seq, row0 + i, causal));
+        RAW_STORE(SELECT((V)(-INFINITY), dot_rows(qs + i * D, key_rows, key), key >= 0), s + i * SLD + at);
     }
 }
 
-inline void link_softmax(SHARED float *s, const rows r, const link_list list, const int row0, const int count,
+inline void link_softmax(SHARED float *s, const rows r, SHARED const link_range *links, const int count,
                          const long first, const int lid) {
     for (int i = lid; i < count; i += WG) {
-        const link_range links = link_chunk(list, row0 + i, first);
-        const int columns = links.end - links.begin;
+        const link_range chunk = link_chunk(links[i], first);
+        const int columns = chunk.end - chunk.begin;
         softmax_row(s + i * SLD, 0, columns, ROUND_UP(columns, VW), r.m + i, r.l + i, r.c + i);
-    }
-}
-
-inline void link_values(V acc[VALUE_TILES_EACH][TM][TNV], SHARED const float *p, const rows r, const link_list list,
-                        __global const float *values, const int row0, const int count, const long first,
-                        const int lid) {
-    UNROLL_GPU for (int n = 0; n < VALUE_TILES_EACH; n++) {
-        const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, VALUE_COLUMNS) * TM;
-        const int column = TILE_COLUMN(t, ROW_TILES, VALUE_COLUMNS) * TN;
-        UNROLL_GPU for (int i = 0; i < TM; i++) {
-            if (t >= VALUE_TILES || mi + i >= count)
-                continue;
-            const link_range links = link_chunk(list, row0 + mi + i, first);
-            V c[TNV];
-            UNROLL for (int j = 0; j < TNV; j++) { c[j] = acc[n][i][j] * r.c[mi + i]; }
-            for (long e = links.begin; e < links.end; e++) {
-                const float weight = p[(mi + i) * SLD + (int)(e - links.begin)];
-                if (weight == 0.0f)
-                    continue; // hidden: not to be read
-                __global const float *v = values + (long)list.keys[e] * DVP + column;
-                UNROLL for (int j = 0; j < TNV; j++) { c[j] = fma((V)(weight), RAW_LOAD(v + j * VW), c[j]); }
-            }
-            UNROLL for (int j = 0; j < TNV; j++) { acc[n][i][j] = c[j]; }
-        }
     }
 }
 #endif
@@ -166,6 +142,12 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
     const sequence seq =
         sequence_of(b, n, n, lengths, lengths_offset, lengths, lengths_offset, 0);
     const rows r = {m, l, c, visible};
+#if HAS_LINKS
+    SHARED link_range links[BM];
+    const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
+    for (int i = lid; i < count; i += WG)
+        links[i] = links_of(list, row0 + i, allowed_keys(seq, row0 + i, causal));
+#endif
 
     for (int i = lid; i < BM; i += WG) {
         visible[i] = visible_keys(seq, row0 + i, left, right);
@@ -179,9 +161,6 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
 
     __global const float *panels = k_panels + k_offset + b * k_batch + h * k_head;
     __global const float *values = v_rows + v_offset + b * v_batch + h * v_head;
-#if HAS_LINKS
-    const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
-#endif
 #if MULTIPLY
     __global const float *sums_h = sums + sums_offset + (b * get_num_groups(1) + h) * (n + 1) * DVP;
 #if HAS_LINKS
@@ -203,13 +182,13 @@ cjar_forward(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global co
         attend(acc, s, qs, r, panels, values, first, min(BN, u.y - first), lid);
 #if HAS_LINKS
     __global const float *key_rows = k_rows + k_rows_offset + b * v_batch + h * v_head;
-    const long most = most_links(list, row0, count);
-    for (long first = 0; first < most; first += BN) {
-        link_scores(s, qs, r, list, key_rows, seq, row0, count, causal, first, lid);
+    const long most = most_links(links, count);
+    for (long first = 0; first < most; first += LINKS_AT_ONCE) {
+        link_scores(s, qs, r, list, links, key_rows, seq, row0, count, causal, first, lid);
         SYNC;
-        link_softmax(s, r, list, row0, count, first, lid);
+        link_softmax(s, r, links, count, first, lid);
         SYNC;
-        link_values(acc, s, r, list, values, row0, count, first, lid);
+        gather_rows(acc, s, c, values, list.keys, links, first, count, lid);
         SYNC;
     }
 #endif

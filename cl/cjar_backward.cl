@@ -11,7 +11,7 @@
 //   cjar_backward_zeros    z of each query, 0 where nothing is hidden: a work-item owns PW queries of one head
 //   cjar_backward_prefix   the running sums: a work-item owns VW columns of one head
 //
-// Defines and local memory: attention_backward.h, plus 2*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1; SPAN a multiple of PW.
+// Defines and local memory: attention_backward.h, plus 6*BM ints; MEMORY >= 0; HAS_LINKS, MULTIPLY 0|1; SPAN a multiple of PW.
 // D = DV.
 #include "attention_backward.h"
 #include "cjar.h"
@@ -28,28 +28,21 @@
 inline long panels_size(const long rows) { return CEIL_DIV(rows, PW) * PW * D; }
 
 #if HAS_LINKS
-// acc of owned row i += the gathered rows: number e of them with weight w[i, e] for one that is not 0, which is not read.
-inline void gather_rows(V (*acc)[TM][TNV], SHARED const float *w, __global const float *rows_of,
-                        __global const int *index, const SHARED link_range *ranges, const int count, const int lid) {
-    UNROLL_GPU for (int t = 0; t < KEY_TILES_EACH; t++) {
-        const int tile = t * WG + lid, mi = TILE_ROW(tile, ROW_TILES, DP / TN) * TM;
-        const int column = TILE_COLUMN(tile, ROW_TILES, DP / TN) * TN;
-        UNROLL_GPU for (int i = 0; i < TM; i++) {
-            if (tile >= ROW_TILES * (DP / TN) || mi + i >= count)
-                continue;
-            const link_range links = ranges[mi + i];
-            V c[TNV];
-            UNROLL for (int j = 0; j < TNV; j++) c[j] = acc[t][i][j];
-            for (long e = links.begin; e < links.end; e++) {
-                const float weight = w[(mi + i) * SLD + (int)(e - links.begin)];
-                if (weight == 0.0f)
-                    continue;
-                __global const float *row = rows_of + (long)index[e] * DP + column;
-                UNROLL for (int j = 0; j < TNV; j++) c[j] = fma((V)(weight), RAW_LOAD(row + j * VW), c[j]);
-            }
-            UNROLL for (int j = 0; j < TNV; j++) acc[t][i][j] = c[j];
-        }
-    }
+// P and G of links e .. e + VW of an owned row whose dot products are s and d; 0 where number is -1.
+inline void link_pairs(SHARED float *p, SHARED float *g, const V s, const V d, const V l, const V delta, const VI number) {
+    const V x = SELECT((V)(0.0f), EXP2(s - l), number >= 0);
+    if (p)
+        RAW_STORE(x, p);
+    RAW_STORE(SELECT(x * (d - delta), (V)(0.0f), x == 0.0f), g);
+}
+
+// Numbers at places of a list that is read lane by lane; 0 where the place is -1.
+inline V float_lanes(__global const float *x, const VI place) {
+    int at[VW];
+    float lane[VW];
+    RAW_STORE(place, at);
+    UNROLL for (int u = 0; u < VW; u++) lane[u] = at[u] < 0 ? 0.0f : x[at[u]];
+    return RAW_LOAD(lane);
 }
 #endif
 
@@ -114,34 +107,44 @@ cjar_backward_queries(__global const STORAGE(TYPE_Q) *q, const long q_offset, __
         SYNC;
     }
 #if HAS_LINKS
-    SHARED link_range chunks[BM];
+    SHARED link_range links[BM];
     const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
     __global const float *rows_of_v = v_rows + v_rows_offset + HEAD * n * DP;
-    const long most = most_links(list, row0, count);
-    for (long first = 0; first < most; first += BN) {
-        for (int i = 0; i < count; i++) {
-            const link_range all = links_of(list, row0 + i), links = link_chunk(list, row0 + i, first);
-            const int allowed = allowed_keys(seq, row0 + i, causal);
-            if (lid == 0)
-                chunks[i] = links;
-            for (long e = links.begin + lid; e < links.end; e += WG) {
-                float x = 0.0f;
-                if (link_counts(list, all, e, visible[i], allowed)) {
-                    const long row = (long)list.keys[e] * DP;
-                    x = EXP2(dot_row(qs + i * D, rows_of_k + row) - l[i]);
-                    x = x == 0.0f ? x : x * (dot_row(os + i * D, rows_of_v + row) - delta[i]);
-                }
-                g[i * SLD + (int)(e - links.begin)] = x;
-            }
+    for (int i = lid; i < count; i += WG)
+        links[i] = links_of(list, row0 + i, allowed_keys(seq, row0 + i, causal));
+    SYNC;
+    const long most = most_links(links, count);
+    for (long first = 0; first < most; first += LINKS_AT_ONCE) {
+        for (int task = lid; task < count * LINK_GROUPS; task += WG) {
+            const int i = task / LINK_GROUPS, at = task % LINK_GROUPS * VW;
+            const link_range chunk = link_chunk(links[i], first);
+            if (chunk.begin + at >= chunk.end)
+                continue;
+            const VI key =
+                counted_keys(list, links[i], chunk.begin + at, visible[i], allowed_keys(seq, row0 + i, causal));
+            const V score = dot_rows(qs + i * D, rows_of_k, key), of_o = dot_rows(os + i * D, rows_of_v, key);
+            link_pairs((SHARED float *)0, g + i * SLD + at, score, of_o, (V)(l[i]), (V)(delta[i]), key);
         }
         SYNC;
-        gather_rows(acc, g, rows_of_k, list.keys, chunks, count, lid);
+        gather_rows(acc, g, (SHARED const float *)0, rows_of_k, list.keys, links, first, count, lid);
         SYNC;
     }
 #endif
     store_rows(acc, DP / TN, scale, grad_q + grad_q_offset + b * grad_batch + h * grad_head + row0 * grad_row, grad_row, D,
                count, lid);
 }
+
+#if HAS_LINKS
+// Queries linked to key j that may see it at all, in the list by key.
+inline link_range queries_of(__global const int *by_key, __global const int *linked, const int j, const sequence seq,
+                             const int causal) {
+    link_range r = {by_key[j], j < seq.keys ? by_key[j + 1] : by_key[j]};
+    if (causal)
+        r.begin = first_at_least(linked, r, j);
+    r.end = first_at_least(linked, r, seq.queries);
+    return r;
+}
+#endif
 
 #if MULTIPLY
 // What the keys of a micro-tile take from the queries that they are hidden from, links not yet excepted.
@@ -215,36 +218,31 @@ cjar_backward_keys(__global const STORAGE(TYPE_Q) *k, const long k_offset, __glo
         SYNC;
     }
 #if HAS_LINKS
-    SHARED link_range chunks[BM];
-    by_key += by_key_offset;
+    SHARED link_range links[BM];
     linked += linked_offset;
-    int most = 0;
-    for (int i = row0; i < row0 + count; i++)
-        most = max(most, by_key[i + 1] - by_key[i]);
-    for (int first = 0; first < most; first += BN) {
-        for (int i = 0; i < count; i++) {
-            const int end = by_key[row0 + i + 1], begin = min(by_key[row0 + i] + first, end), key = row0 + i;
-            const link_range links = {begin, min(begin + BN, end)};
-            if (lid == 0)
-                chunks[i] = links;
-            for (long e = links.begin + lid; e < links.end; e += WG) {
-                const int query = linked[e];
-                float x = 0.0f, y = 0.0f;
-                if (key < allowed_keys(seq, query, causal) && !(query >= visible[i].x && query < visible[i].y)) {
-                    const long row = (long)query * DP;
-                    x = EXP2(dot_row(ks + i * D, rows_of_q + row) * (scale * LOG2E) - t.l[query]);
-                    y = x == 0.0f ? x : x * (dot_row(vs + i * D, rows_of_o + row) - t.delta[query]);
+    for (int i = lid; i < count; i += WG)
+        links[i] = queries_of(by_key + by_key_offset, linked, row0 + i, seq, causal);
+    SYNC;
+    const long most = most_links(links, count);
+    for (long first = 0; first < most; first += LINKS_AT_ONCE) {
+        for (int task = lid; task < count * LINK_GROUPS; task += WG) {
+            const int i = task / LINK_GROUPS, at = task % LINK_GROUPS * VW;
+            const link_range chunk = link_chunk(links[i], first);
+            if (chunk.begin + at >= chunk.end)
+                continue;
+            VI query = list_lanes(linked, chunk.begin + at, chunk);
+            query = SELECT(query, (VI)(-1), query >= visible[i].x && query < visible[i].y);
+            const V score = dot_rows(ks + i * D, rows_of_q, query) * (scale * LOG2E);
+            const V of_o = dot_rows(vs + i * D, rows_of_o, query);
+            const int to = i * SLD + at;
+            link_pairs(p + to, g + to, score, of_o, float_lanes(t.l, query), float_lanes(t.delta, query), query);
 #if MULTIPLY
-                    x -= zeros[zeros_offset + HEAD * n + query];
+            RAW_STORE(RAW_LOAD(p + to) - float_lanes(zeros + zeros_offset + HEAD * n, query), p + to);
 #endif
-                }
-                p[i * SLD + (int)(e - links.begin)] = x;
-                g[i * SLD + (int)(e - links.begin)] = y;
-            }
         }
         SYNC;
-        gather_rows(acc_v, p, rows_of_o, linked, chunks, count, lid);
-        gather_rows(acc_k, g, rows_of_q, linked, chunks, count, lid);
+        gather_rows(acc_v, p, (SHARED const float *)0, rows_of_o, linked, links, first, count, lid);
+        gather_rows(acc_k, g, (SHARED const float *)0, rows_of_q, linked, links, first, count, lid);
         SYNC;
     }
 #endif
@@ -272,7 +270,7 @@ cjar_backward_zeros(__global const float *terms_, const long terms_offset, __glo
         int hidden = allowed - (window.y - window.x);
 #if HAS_LINKS
         const link_list list = {link_starts + link_starts_offset, link_keys + link_keys_offset, link_count};
-        const link_range links = links_of(list, i);
+        const link_range links = links_of(list, i, allowed);
         for (long e = links.begin; e < links.end; e++)
             hidden -= link_counts(list, links, e, window, allowed);
 #endif

@@ -220,6 +220,12 @@ static const cjar_case cases[] = {
     {SIZES(1, 1, 1100, 16), WINDOW(8, 8), .memory = 4},
     {SIZES(2, 2, 30, 16), WINDOW(0, 0), .links = 900, .multiply = true, .deviation = 20, .tolerance = 1e-4},
     {SIZES(2, 3, 33, 10), WINDOW(3, 1), .memory = 3, .qkv = {true, 2}, .o = {false, 5}, .links = 60},
+    /* links in steps: as many as a step takes, one more; hardly any; one key of every query */
+    {SIZES(1, 2, 64, 64), WINDOW(0, 0), .links = 4096, .memory = 4},
+    {SIZES(1, 2, 66, 64), WINDOW(0, 0), .links = 4356, .causal = true, .multiply = true},
+    {SIZES(2, 2, 130, 32), WINDOW(1, 1), .links = 16900, .lengths = (const int[]){129, 65}, .nan = true},
+    {SIZES(2, 2, 100, 64), WINDOW(1, 1), .links = 20, .lengths = (const int[]){100, 60}, .nan = true},
+    {SIZES(1, 2, 100, 64), HUB(1, 1, 99), .repeated = true},
 };
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };

@@ -41,12 +41,12 @@ void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const
     const clattn__operand sums = c->masked == CLATTN_CJAR_MULTIPLY ? prefix(plan, target, c) : absent;
     clattn__stage *stage = clattn__plan_kernel(plan, "cjar", "cjar_forward");
     clattn__attention_shape(plan, stage, target, &c->sizes, c->q.type, c->o.type);
-    if (target->attention.wg > 1)
-        stage->local_bytes += 2 * sizeof(int32_t) * (size_t)target->attention.bm;
+    if (target->attention.wg > 1) /* what the memory sees, and ranges of links */
+        stage->local_bytes += 6 * sizeof(int32_t) * (size_t)target->attention.bm;
     defines(plan, stage, c);
-    const clattn__operand operands[] = {c->q.at,          c->packed.keys, c->packed.values, c->o.at,
-                                        c->memory_keys,   c->memory_values, c->key_rows,    sums,
-                                        c->link_rows,     c->link_keys,   c->lengths, c->saved};
+    const clattn__operand operands[] = {c->q.at,        c->packed.keys,   c->packed.values, c->o.at,
+                                        c->memory_keys, c->memory_values, c->key_rows,      sums,
+                                        c->link_rows,   c->link_keys,     c->lengths,       c->saved};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         clattn__stage_operand(plan, stage, operands[i]);
     clattn__stage_int(plan, stage, (int32_t)c->sizes.keys);
@@ -106,11 +106,8 @@ static clattn_status check_memory(const clattn_cjar_problem *p, clattn__error *e
 }
 
 static clattn_status check_lists(const clattn_cjar_problem *p, clattn__error *error) {
-    const clattn__layout_rule rows = {.name = "link_rows",
-                                      .rank = 1,
-                                      .shape = {p->q.shape[2] + 1},
-                                      .integer = true,
-                                      .integer_type = CLATTN_I64};
+    const clattn__layout_rule rows = {
+        .name = "link_rows", .rank = 1, .shape = {p->q.shape[2] + 1}, .integer = true, .integer_type = CLATTN_I64};
     const clattn__layout_rule keys = {
         .name = "link_keys", .rank = 1, .shape = {CLATTN__ANY_SIZE}, .integer = true, .integer_type = CLATTN_I32};
     const clattn__layout_rule lengths = {
@@ -200,7 +197,8 @@ clattn__cjar clattn__cjar_canonical(const clattn_cjar_problem *p, clattn__plan *
                       .saved = absent,
                       .link_rows = links ? (clattn__operand){CLATTN_CJAR_LINK_ROWS, 0} : absent,
                       .link_keys = links ? (clattn__operand){CLATTN_CJAR_LINK_KEYS, 0} : absent,
-                      .lengths = clattn__layout_absent(&p->lengths) ? absent : (clattn__operand){CLATTN_CJAR_LENGTHS, 0},
+                      .lengths =
+                          clattn__layout_absent(&p->lengths) ? absent : (clattn__operand){CLATTN_CJAR_LENGTHS, 0},
                       .link_count = links ? p->link_keys.shape[0] : 0,
                       .scale = p->scale != 0 ? p->scale : 1.0f / sqrtf((float)s[3]),
                       .left = p->window_left,

@@ -44,6 +44,15 @@ static const cjar_case cases[] = {
     {SIZES(2, 2, 40, 8), .left = 1, .right = 1, .hub = 39, .causal = true, .memory = 4},
     {SIZES(3, 2, 37, 8), .left = 1, .right = 1, .hub = 36, .lengths = three, .nan = true, .links = 100},
     {SIZES(1, 1, 700, 8), WINDOW(0, 0), .links = 490000}, /* more links of a query than a block holds */
+    /* a query's links end where a vector, or a step over them, ends; one short of it; one past it */
+    {SIZES(1, 2, 64, 64), WINDOW(-1, -1), .links = 4096, .lengths = (const int[]){63}, .nan = true},
+    {SIZES(1, 2, 65, 64), WINDOW(0, -1), .links = 4225},
+    {SIZES(1, 2, 66, 64), WINDOW(0, 0), .links = 4356, .causal = true, .memory = 4},
+    {SIZES(2, 2, 66, 64), WINDOW(0, 0), .links = 4356, .causal = true, .lengths = (const int[]){65, 17}, .nan = true},
+    {SIZES(1, 2, 130, 32), WINDOW(0, 0), .links = 16900, .memory = 4},
+    /* hardly any query has one; only one key has any */
+    {SIZES(2, 2, 100, 64), WINDOW(1, 1), .links = 20, .lengths = (const int[]){100, 60}, .nan = true},
+    {SIZES(1, 2, 100, 64), .left = 1, .right = 1, .hub = 99, .repeated = true},
     /* memory: none, a panel and one more, more than a block */
     {SIZES(2, 2, 20, 8), WINDOW(1, 1), .memory = 16},
     {SIZES(2, 2, 20, 8), WINDOW(1, 1), .memory = 17, .memory_gap = 5},
