@@ -102,13 +102,13 @@ inline void attend(V acc[VALUE_TILES_EACH][TM][TNV], SHARED float *s, SHARED con
 inline void link_scores(SHARED float *s, SHARED const float *qs, const rows r, const link_list list,
                         SHARED const link_range *links, __global const float *key_rows, const sequence seq,
                         const int row0, const int count, const int causal, const long first, const int lid) {
-    for (int t = lid; t < count * LINK_GROUPS; t += WG) {
-        const int i = t / LINK_GROUPS, at = t % LINK_GROUPS * VW;
-        const link_range chunk = link_chunk(links[i], first);
-        if (chunk.begin + at >= chunk.end)
+    for (int number = lid; number < count * LINK_GROUPS; number += WG) {
+        const link_task t = link_task_of(links, first, number);
+        if (!t.some)
             continue;
-        const VI key = counted_keys(list, links[i], chunk.begin + at, r.visible[i], allowed_keys(seq, row0 + i, causal));
-        RAW_STORE(SELECT((V)(-INFINITY), dot_rows(qs + i * D, key_rows, key), key >= 0), s + i * SLD + at);
+        const int i = t.row, allowed = allowed_keys(seq, row0 + i, causal);
+        const VI key = counted_keys(list, links[i], t.e, r.visible[i], allowed);
+        RAW_STORE(SELECT((V)(-INFINITY), dot_rows(qs + i * D, key_rows, key), key >= 0), s + i * SLD + t.at);
     }
 }
 

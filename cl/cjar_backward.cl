@@ -115,15 +115,14 @@ cjar_backward_queries(__global const STORAGE(TYPE_Q) *q, const long q_offset, __
     SYNC;
     const long most = most_links(links, count);
     for (long first = 0; first < most; first += LINKS_AT_ONCE) {
-        for (int task = lid; task < count * LINK_GROUPS; task += WG) {
-            const int i = task / LINK_GROUPS, at = task % LINK_GROUPS * VW;
-            const link_range chunk = link_chunk(links[i], first);
-            if (chunk.begin + at >= chunk.end)
+        for (int number = lid; number < count * LINK_GROUPS; number += WG) {
+            const link_task task = link_task_of(links, first, number);
+            if (!task.some)
                 continue;
-            const VI key =
-                counted_keys(list, links[i], chunk.begin + at, visible[i], allowed_keys(seq, row0 + i, causal));
+            const int i = task.row, to = i * SLD + task.at;
+            const VI key = counted_keys(list, links[i], task.e, visible[i], allowed_keys(seq, row0 + i, causal));
             const V score = dot_rows(qs + i * D, rows_of_k, key), of_o = dot_rows(os + i * D, rows_of_v, key);
-            link_pairs((SHARED float *)0, g + i * SLD + at, score, of_o, (V)(l[i]), (V)(delta[i]), key);
+            link_pairs((SHARED float *)0, g + to, score, of_o, (V)(l[i]), (V)(delta[i]), key);
         }
         SYNC;
         gather_rows(acc, g, (SHARED const float *)0, rows_of_k, list.keys, links, first, count, lid);
@@ -225,16 +224,15 @@ cjar_backward_keys(__global const STORAGE(TYPE_Q) *k, const long k_offset, __glo
     SYNC;
     const long most = most_links(links, count);
     for (long first = 0; first < most; first += LINKS_AT_ONCE) {
-        for (int task = lid; task < count * LINK_GROUPS; task += WG) {
-            const int i = task / LINK_GROUPS, at = task % LINK_GROUPS * VW;
-            const link_range chunk = link_chunk(links[i], first);
-            if (chunk.begin + at >= chunk.end)
+        for (int number = lid; number < count * LINK_GROUPS; number += WG) {
+            const link_task task = link_task_of(links, first, number);
+            if (!task.some)
                 continue;
-            VI query = list_lanes(linked, chunk.begin + at, chunk);
+            const int i = task.row, to = i * SLD + task.at;
+            VI query = list_lanes(linked, task.e, links[i]);
             query = SELECT(query, (VI)(-1), query >= visible[i].x && query < visible[i].y);
             const V score = dot_rows(ks + i * D, rows_of_q, query) * (scale * LOG2E);
             const V of_o = dot_rows(vs + i * D, rows_of_o, query);
-            const int to = i * SLD + at;
             link_pairs(p + to, g + to, score, of_o, float_lanes(t.l, query), float_lanes(t.delta, query), query);
 #if MULTIPLY
             RAW_STORE(RAW_LOAD(p + to) - float_lanes(zeros + zeros_offset + HEAD * n, query), p + to);

@@ -12,9 +12,7 @@
 #include "attention.h"
 
 // Few enough that what all rows of a block name stays in a CPU's second cache from one step to the next.
-#ifndef LINKS_AT_ONCE
 #define LINKS_AT_ONCE (BN < 64 ? BN : 64)
-#endif
 #define LINK_GROUPS (LINKS_AT_ONCE / VW) // in vectors
 
 // Micro-tiles side by side whose rows a work-item adds to in one pass over the list: as many as registers hold.
@@ -74,6 +72,20 @@ inline long most_links(SHARED const link_range *links, const int count) {
     for (int i = 0; i < count; i++)
         most = max(most, links[i].end - links[i].begin);
     return most;
+}
+
+// A vector of such a step: places e .. e + VW of the list, the owned row's columns at .. at + VW. some: the row has links there.
+typedef struct link_task {
+    int row, at;
+    long e;
+    bool some;
+} link_task;
+
+// Tasks of `count` owned rows are numbered 0 .. count * LINK_GROUPS.
+inline link_task link_task_of(SHARED const link_range *links, const long first, const int number) {
+    const int row = number / LINK_GROUPS, at = number % LINK_GROUPS * VW;
+    const link_range chunk = link_chunk(links[row], first);
+    return (link_task){row, at, chunk.begin + at, chunk.begin + at < chunk.end};
 }
 
 // Link e of a query, whose links are `all`, counts if its key is no padding, not in the future, not in the window already,
