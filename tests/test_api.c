@@ -304,7 +304,6 @@ static void close_alien(void) {
 int main(void) {
     Suite *suite = suite_create("api");
     TCase *calls = tcase_create("calls");
-    tcase_set_timeout(calls, 1200);
     tcase_add_unchecked_fixture(calls, open_alien, close_alien);
     tcase_add_loop_test(calls, wrong_calls_are_refused, 0, WRONGS);
     tcase_add_test(calls, a_good_call_after_bad_ones);

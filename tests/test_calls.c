@@ -323,7 +323,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("calls");
     TCase *calls = tcase_create("calls");
-    tcase_set_timeout(calls, 1200);
     tcase_add_test(calls, a_warm_call_only_queues);
     tcase_add_test(calls, another_length_compiles_nothing);
     tcase_add_test(calls, counts_of_references_return);

@@ -261,7 +261,6 @@ int main(void) {
     Suite *suite = suite_create("cjar gradients");
     TCase *core = tcase_create("core");
     tcase_add_unchecked_fixture(core, make_gpu_shaped, free_gpu_shaped);
-    tcase_set_timeout(core, 1200);
     tcase_add_loop_test(core, gradients, 0, CASES);
     tcase_add_loop_test(core, gradients_gpu_shaped, 0, (CASES + 3) / 4);
     tcase_add_loop_test(core, gradients_in_16_bits, 0, (CASES + 3) / 4);

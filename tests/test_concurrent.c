@@ -108,7 +108,6 @@ static Suite *many_suite(void) {
     Suite *suite = suite_create("concurrent");
     TCase *tests = tcase_create("many");
     tcase_add_checked_fixture(tests, rig_setup, rig_teardown);
-    tcase_set_timeout(tests, 1200);
     tcase_add_test(tests, threads_compile_once);
     tcase_add_test(tests, threads_share_a_kernel);
     tcase_add_test(tests, processes_fill_one_cache);

@@ -331,7 +331,6 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_unchecked_fixture(core, make_gpu_shaped, free_gpu_shaped);
     tcase_add_checked_fixture(core, NULL, aligned_again);
-    tcase_set_timeout(core, 1200);
     tcase_add_loop_test(core, gradients, 0, CASES);
     tcase_add_loop_test(core, gradients_gpu_shaped, 0, (CASES + 2) / 3);
     tcase_add_loop_test(core, gradients_in_16_bits, 0, (CASES + 3) / 4);

@@ -341,7 +341,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("dense rules");
     TCase *all = tcase_create("rules");
-    tcase_set_timeout(all, 1200);
     tcase_add_loop_test(all, constant_values_come_back, 0, 2);
     tcase_add_loop_test(all, the_order_of_keys_is_nothing, 0, 2);
     tcase_add_loop_test(all, a_causal_prefix_is_the_shorter_problem, 0, 2);

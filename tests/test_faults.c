@@ -140,7 +140,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("faults");
     TCase *faults = tcase_create("faults");
-    tcase_set_timeout(faults, 1200);
     tcase_add_test(faults, a_refused_launch);
     tcase_add_test(faults, a_refused_first_launch);
     tcase_add_test(faults, no_memory_on_the_host);

@@ -99,7 +99,6 @@ int main(void) {
     Suite *suite = suite_create("launch");
     TCase *launches = tcase_create("launches");
     tcase_add_checked_fixture(launches, rig_setup, rig_teardown);
-    tcase_set_timeout(launches, 1200);
     tcase_add_test(launches, groups_past_the_kernels_limit_do_not_fit);
     tcase_add_test(launches, launch_runs);
     tcase_add_test(launches, launch_counts_arguments);

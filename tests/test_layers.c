@@ -133,7 +133,6 @@ static void aligned_again(void) { device()->shift = 0; }
 int main(void) {
     Suite *suite = suite_create("layers");
     TCase *layers = tcase_create("layers");
-    tcase_set_timeout(layers, 1200);
     tcase_add_checked_fixture(layers, NULL, aligned_again);
     tcase_add_loop_test(layers, layers_in_f32, 0, CASES);
     tcase_add_loop_test(layers, layers_in_f16, 0, CASES);

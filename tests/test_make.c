@@ -395,7 +395,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("make");
     TCase *make = tcase_create("make");
-    tcase_set_timeout(make, 1200);
     tcase_add_test(make, contexts_need_their_arguments);
     tcase_add_test(make, a_context_of_no_engine);
     tcase_add_test(make, the_last_error_is_cut_to_size);

@@ -60,7 +60,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("readme");
     TCase *readme = tcase_create("readme");
-    tcase_set_timeout(readme, 1200);
     tcase_add_test(readme, the_readme_is_right);
     suite_add_tcase(suite, readme);
     return run_device_suite(suite);

@@ -296,7 +296,6 @@ END_TEST
 static TCase *group(Suite *suite, const char *name) {
     TCase *tests = tcase_create(name);
     tcase_add_checked_fixture(tests, rig_setup, rig_teardown);
-    tcase_set_timeout(tests, 1200);
     suite_add_tcase(suite, tests);
     return tests;
 }

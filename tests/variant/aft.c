@@ -194,11 +194,9 @@ int main(void) {
     Suite *suite = suite_create("aft");
     TCase *against = tcase_create("reference"), *properties = tcase_create("properties");
     tcase_add_unchecked_fixture(against, make_gpu_shaped, free_gpu_shaped);
-    tcase_set_timeout(against, 1200);
     tcase_add_loop_test(against, layers, 0, CASES);
     tcase_add_loop_test(against, layers_gpu_shaped, 0, CASES);
     suite_add_tcase(suite, against);
-    tcase_set_timeout(properties, 1200);
     tcase_add_loop_test(properties, causal_prefix_is_the_shorter_problem, 0, MODES);
     tcase_add_loop_test(properties, padded_batch_is_its_sequences_alone, 0, 2 * MODES);
     tcase_add_loop_test(properties, the_same_bits_twice, 0, 2 * MODES);

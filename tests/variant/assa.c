@@ -145,7 +145,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("assa");
     TCase *t = tcase_create("assa");
-    tcase_set_timeout(t, 1200);
     tcase_add_unchecked_fixture(t, make_gpu_shaped, free_gpu_shaped);
     tcase_add_loop_test(t, layer, 0, LAYERS);
     tcase_add_loop_test(t, layer_gpu_shaped, 0, LAYERS);

@@ -355,7 +355,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("assa core");
     TCase *t = tcase_create("assa core");
-    tcase_set_timeout(t, 1200);
     tcase_add_unchecked_fixture(t, make_gpu_shaped, free_gpu_shaped);
     tcase_add_checked_fixture(t, NULL, aligned_again);
     tcase_add_loop_test(t, topk, 0, TOPK_CASES);

@@ -231,7 +231,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("cas");
     TCase *layer = tcase_create("layer");
-    tcase_set_timeout(layer, 1200);
     tcase_add_unchecked_fixture(layer, make_gpu_shaped, free_gpu_shaped);
     tcase_add_loop_test(layer, layers, 0, CASES);
     tcase_add_loop_test(layer, layers_in_16_bits, 0, FEW);

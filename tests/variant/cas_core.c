@@ -269,7 +269,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("cas_core");
     TCase *cores_case = tcase_create("core");
-    tcase_set_timeout(cores_case, 1200);
     tcase_add_unchecked_fixture(cores_case, make_gpu_shaped, free_gpu_shaped);
     tcase_add_loop_test(cores_case, core, 0, 2 * CORES);
     tcase_add_loop_test(cores_case, core_gpu_shaped, 6, 12);

@@ -281,7 +281,6 @@ END_TEST
 
 static TCase *add(Suite *suite, const char *name) {
     TCase *tests = tcase_create(name);
-    tcase_set_timeout(tests, 1200);
     tcase_add_checked_fixture(tests, NULL, aligned_again);
     suite_add_tcase(suite, tests);
     return tests;
