@@ -20,9 +20,9 @@ typedef enum clattn_log_level {
 typedef void (*clattn_log_fn)(void *user, clattn_log_level level, const char *line);
 
 /* Which engine multiplies matrices in a layer.
- * CLBlast keeps one set of parameters for a device and the whole process. Its own set for CPUs is slow, so a context that asks for
- * CLBLAST on a CPU replaces it (CLBlastOverrideParameters, kernel Xgemm, single precision): the caller's own products by
- * CLBlast on that device use the new set too. Neither AUTO nor TILE touches CLBlast there. */
+ * CLBlast keeps one set of parameters for a device and the whole process. A context that asks for CLBLAST on a CPU
+ * replaces it by a faster one (CLBlastOverrideParameters, kernel Xgemm, single precision): the caller's own products
+ * by CLBlast on that device use the new set too. Neither AUTO nor TILE touches CLBlast there. */
 typedef enum clattn_gemm {
     CLATTN_GEMM_AUTO = 0, /* CLBlast on GPUs, the tile kernel elsewhere */
     CLATTN_GEMM_CLBLAST = 1,
