@@ -6,7 +6,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$top/build
 
 packages=(gcc clang libc6-dev python3 meson ninja-build pkg-config check libjansson-dev libxxhash-dev libclblast-dev
-    ocl-icd-opencl-dev opencl-c-headers pocl-opencl-icd clinfo)
+    ocl-icd-opencl-dev opencl-c-headers pocl-opencl-icd oclgrind clinfo)
 
 say() {
     printf '%s\n' "$*" >&2

@@ -50,6 +50,23 @@ START_TEST(caps_hide_features_and_quirks) {
 }
 END_TEST
 
+START_TEST(quirks_follow_from_the_device) {
+    static const struct {
+        clattn__caps caps;
+        uint32_t quirks;
+    } devices[] = {
+        {{.kind = CLATTN__CPU, .platform = "Portable Computing Language"}, CLATTN__QUIRK_LATE_BINARY},
+        {{.kind = CLATTN__GPU, .platform = "Portable Computing Language", .vendor = "NVIDIA Corporation"},
+         CLATTN__QUIRK_LATE_BINARY | CLATTN__QUIRK_NO_NATIVE_EXP},
+        {{.kind = CLATTN__GPU, .platform = "NVIDIA CUDA", .vendor = "NVIDIA Corporation"}, 0},
+        {{.kind = CLATTN__CPU, .platform = "Intel(R) OpenCL", .vendor = "Intel(R) Corporation"},
+         CLATTN__QUIRK_NO_NATIVE_EXP},
+        {{.kind = CLATTN__GPU, .platform = "Intel(R) OpenCL Graphics", .vendor = "Intel(R) Corporation"}, 0},
+    };
+    ck_assert_uint_eq(clattn__quirks_of(&devices[_i].caps), devices[_i].quirks);
+}
+END_TEST
+
 START_TEST(caps_refuse_unknown_names) {
     static const char *const wrong[] = {"-fp8", "fp16", "+fp16", "-fp16 ", "-NO_SUCH_QUIRK", "-fp16,-fp64x"};
     clattn__caps caps = {0};
@@ -316,6 +333,7 @@ int main(void) {
     TCase *caps = group(suite, "caps"), *sources = group(suite, "sources");
     tcase_add_test(caps, caps_are_filled);
     tcase_add_test(caps, caps_hide_features_and_quirks);
+    tcase_add_loop_test(caps, quirks_follow_from_the_device, 0, 5);
     tcase_add_loop_test(caps, caps_refuse_unknown_names, 0, 6);
     tcase_add_test(caps, caps_come_from_the_environment);
     tcase_add_test(caps, quirks_have_names);

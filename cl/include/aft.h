@@ -16,6 +16,7 @@
 #ifndef CLATTN_AFT_H
 #define CLATTN_AFT_H
 
+#include "port.h"
 #include "types.h"
 
 #if !defined(NV) || !defined(TB) || !defined(LENGTHS) || !defined(TYPE_X) || !defined(TYPE_Y) || !defined(WG)
@@ -82,12 +83,7 @@ inline long tokens_of(__global const int *lengths, const long offset, const long
 
 // e^x for x <= 0 or barely above; 0 far below, -infinity included.
 inline V decay(const V x) {
-    const V y = fmax(x * 1.44269504088896341f, (V)(-150.0f));
-#if defined(QUIRK_NO_NATIVE_EXP)
-    return exp2(y);
-#else
-    return native_exp2(y);
-#endif
+    return EXP2(fmax(x * LOG2E, (V)(-150.0f)));
 }
 
 // sigmoid(x) for any x: the exponential never overflows.

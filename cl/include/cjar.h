@@ -142,7 +142,7 @@ inline V vsums(const V x[VW]) {
 inline V dot_rows(SHARED const float *q, __global const float *rows_of, const VI number) {
     int at[VW];
     V sum[VW];
-    RAW_STORE(max(number, 0), at);
+    RAW_STORE(max(number, (VI)(0)), at);
     __global const float *row[VW];
     UNROLL for (int e = 0; e < VW; e++) {
         row[e] = rows_of + (long)at[e] * DVP;

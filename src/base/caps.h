@@ -14,7 +14,7 @@ typedef enum clattn__device_kind {
 
 /* A quirk is one thing that one implementation does differently; kernels see it as -DQUIRK_<NAME>=1. */
 enum {
-    CLATTN__QUIRK_NO_NATIVE_EXP = 1u << 0, /* native_exp2 is missing: clang's NVPTX back end */
+    CLATTN__QUIRK_NO_NATIVE_EXP = 1u << 0, /* native_exp2 is missing: clang's NVPTX back end; or coarse: Intel, CPU */
     CLATTN__QUIRK_LATE_BINARY = 1u << 1,   /* a binary is complete only after the first launch: PoCL */
 };
 

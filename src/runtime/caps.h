@@ -15,6 +15,9 @@ clattn_status clattn__caps_query(cl_device_id device, clattn__caps *caps, clattn
 /* Apply a CLATTN_CAPS list; NULL and "" change nothing. */
 clattn_status clattn__caps_apply(const char *list, clattn__caps *caps, clattn__error *error);
 
+/* The quirks that follow from kind, platform, vendor and name. */
+uint32_t clattn__quirks_of(const clattn__caps *caps);
+
 /* Quirks of a mask by index; NULL past the last: for (i = 0; (name = clattn__quirk_at(mask, i)); i++). */
 const char *clattn__quirk_at(uint32_t quirks, int index);
 
