@@ -145,8 +145,9 @@ typedef struct bench_run {
 /* Forward, and backward where the case trains; waits. times may be NULL. */
 bool bench_subject_run(bench_subject *s, bool backward, bench_run *times, failure *f);
 
-/* Upload an input again; pack a layer's weights again. */
+/* Upload an input or the output's gradient again; pack a layer's weights again. */
 bool bench_put_input(bench_subject *s, size_t input, failure *f);
+bool bench_put_grad_y(bench_subject *s, failure *f);
 bool bench_put_weights(bench_subject *s, failure *f);
 
 /* The tensor of a slot as floats, malloc'ed. */

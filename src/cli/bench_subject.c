@@ -138,15 +138,20 @@ bool bench_put_weights(bench_subject *s, failure *f) {
     return done;
 }
 
-bool bench_put_input(bench_subject *s, size_t input, failure *f) {
-    const bench_array *a = &s->inputs[input];
+static bool put(bench_subject *s, const bench_array *a, size_t slot, failure *f) {
     void *data = pack(a->values, a->count, a->type);
     cl_int code = !data ? CL_OUT_OF_HOST_MEMORY
-                        : clEnqueueWriteBuffer(s->session->queue, s->tensors[s->input_slots[input]].memory, CL_TRUE, 0,
+                        : clEnqueueWriteBuffer(s->session->queue, s->tensors[slot].memory, CL_TRUE, 0,
                                                (size_t)a->count * clattn_type_size(a->type), data, 0, NULL, NULL);
     free(data);
     return code == CL_SUCCESS || fail_with(f, "%s was not written: %s", a->name, clattn_status_string(code));
 }
+
+bool bench_put_input(bench_subject *s, size_t input, failure *f) {
+    return put(s, &s->inputs[input], s->input_slots[input], f);
+}
+
+bool bench_put_grad_y(bench_subject *s, failure *f) { return put(s, &s->grad_y, CLATTN_LAYER_GRAD_Y, f); }
 
 static bool train_tensors(bench_subject *s, const int64_t *shape, failure *f) {
     const bench_case *c = s->c;
