@@ -7,12 +7,12 @@
 //
 // Packed form: sections * ceil(out / PW) panels of in * PW floats, then as many times PW floats of bias; what
 // lies past `out` is 0. Local memory (WG > 1): BM * KB floats.
-// Defines: those of tile.h; BM a multiple of TM; BN a multiple of PW; KB 16..512; TRANSPOSED_X 0|1; TYPE_X (of X; of W and bias where
-// they are packed), TYPE_Y.
+// Defines: those of tile.h; BM a multiple of TM; BN a multiple of PW; KB 16..512; TYPE_X (of X; of W and bias where they are
+// packed), TYPE_Y.
 #include "epilogue.h"
 
-#if !defined(BM) || !defined(BN) || !defined(KB) || !defined(TYPE_X) || !defined(TRANSPOSED_X)
-#error "BM, BN, KB, TYPE_X, TRANSPOSED_X: see the head of gemm.cl"
+#if !defined(BM) || !defined(BN) || !defined(KB) || !defined(TYPE_X)
+#error "BM, BN, KB, TYPE_X: see the head of gemm.cl"
 #endif
 
 #define ROW_TILES (BM / TM)
@@ -52,25 +52,18 @@ gemm_keep(__global const STORAGE(TYPE_X) *w, const long w_offset, __global const
 }
 
 // BM rows of X from column k0, KB columns, zero past the matrix, so that the product needs no edges.
-inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, const long row_stride,
-                       const long column_stride, const long rows, const long k0, const long in, const int lid) {
+inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, const long row_stride, const long rows,
+                       const long k0, const long in, const int lid) {
     const int columns = min((long)KB, in - k0);
-#if TRANSPOSED_X // neighbours lie along its rows
-    for (int k = 0; k < columns; k++)
-        for (int i = lid; i < BM; i += WG)
-            to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + (k0 + k) * column_stride) : 0.0f;
-#else
     for (int i = 0; i < BM; i++)
         for (int k = lid; k < columns; k += WG)
             to[i * KB + k] = i < rows ? LOAD(TYPE_X, x, i * row_stride + k0 + k) : 0.0f;
-#endif
 }
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global const float *packed,
             const long packed_offset, const long rows, const long in, const long out, const long sections,
-            const int columns_each, const long x_batch_stride, const long x_row_stride,
-            const long x_column_stride, OUTPUT_PARAMETERS(0),
+            const int columns_each, const long x_batch_stride, const long x_row_stride, OUTPUT_PARAMETERS(0),
             OUTPUT_PARAMETERS(1), OUTPUT_PARAMETERS(2)) {
     SHARED float xs[BM * KB] ALIGNED;
     V acc[TILES_EACH][TM][TNV];
@@ -85,7 +78,7 @@ gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global con
     for (long k0 = 0; k0 < in; k0 += KB) {
         const int count = min((long)KB, in - k0);
         SYNC;
-        stage_rows(xs, x, x_row_stride, x_column_stride, rows - row0, k0, in, lid);
+        stage_rows(xs, x, x_row_stride, rows - row0, k0, in, lid);
         SYNC;
         UNROLL_GPU for (int n = 0; n < TILES_EACH; n++) {
             const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, COLUMN_TILES) * TM;

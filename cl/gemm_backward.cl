@@ -4,8 +4,8 @@
 //                          dX = dY W in the same form: sections * out deep, `in` outputs, biases 0
 //   gemm_backward_rows     X [rows, in] as the weight [in, rows] of dW = dY^T X in the engine's form, biases 0; padding
 //                          rows are 0, whatever X holds there
-//   gemm_backward_transpose  dY [rows, columns] as [columns, rows]
-//   gemm_backward_partial  sums of dY's columns over blocks of ROWS rows: a work-item owns a block
+//   gemm_backward_transpose  dY [rows, columns] as [columns, rows], and the sums of dY's columns over blocks of ROWS rows:
+//                          a work-item owns PW columns of a block
 //   gemm_backward_sum      those sums over all blocks, into one section's db: a work-item owns VW columns
 //
 // Defines: those of tile.h; KEPT 0|1; ROWS >= 1; TYPE_X, TYPE_Y.
@@ -58,29 +58,27 @@ gemm_backward_rows(__global const STORAGE(TYPE_X) *x, const long x_offset, __glo
             packed[(KEPT ? in : CEIL_DIV(in, PW) * PW) * all + first + j] = 0.0f;
 }
 
+// partial [blocks, columns]; NULL: not wanted.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 gemm_backward_transpose(__global const STORAGE(TYPE_X) *dy, const long dy_offset, __global float *to,
-                        const long to_offset, const long rows, const long columns) {
-    const long first = get_global_id(0) * PW, last = min(first + PW, columns), block = get_global_id(1) * ROWS;
-    for (long c = first; c < last; c++)
-        for (long r = block; r < min(block + ROWS, rows); r++)
-            to[to_offset + c * rows + r] = LOAD(TYPE_X, dy, dy_offset + r * columns + c);
-}
-
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-gemm_backward_partial(__global const STORAGE(TYPE_X) *dy, const long dy_offset, __global float *partial,
-                      const long partial_offset, const long rows, const long columns) {
-    const long block = get_global_id(0), first = block * ROWS, count = min((long)ROWS, rows - first);
-    __global float *to = partial + partial_offset + block * columns;
-    dy += dy_offset + first * columns;
-    for (long c = 0; c < columns; c++)
-        to[c] = 0.0f;
-    for (long r = 0; r < count; r++) {
-        long c = 0;
-        for (; c + VW <= columns; c += VW)
-            RAW_STORE(RAW_LOAD(to + c) + VLOAD(TYPE_X, dy, r * columns + c), to + c);
-        for (; c < columns; c++)
-            to[c] += LOAD(TYPE_X, dy, r * columns + c);
+                        const long to_offset, __global float *partial, const long partial_offset, const long rows,
+                        const long columns) {
+    float block[PW * ROWS] ALIGNED; // read along rows, written along columns
+    const long first = get_global_id(0) * PW, row0 = get_global_id(1) * ROWS;
+    const int width = min((long)PW, columns - first), count = min((long)ROWS, rows - row0);
+    dy += dy_offset + row0 * columns + first;
+    to += to_offset + first * rows + row0;
+    for (int r = 0; r < count; r++)
+        for (int c = 0; c < width; c++)
+            block[r * PW + c] = LOAD(TYPE_X, dy, r * columns + c);
+    for (int c = 0; c < width; c++) {
+        float sum = 0.0f;
+        for (int r = 0; r < count; r++) {
+            to[c * rows + r] = block[r * PW + c];
+            sum += block[r * PW + c];
+        }
+        if (partial)
+            partial[partial_offset + get_global_id(1) * columns + first + c] = sum;
     }
 }
 

@@ -3,6 +3,8 @@
 
 enum { ROWS = 64 }; /* of a work-item that reads dY or X once */
 
+static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
+
 static bool kept(const clattn__target *target) { return target->engine == CLATTN_GEMM_CLBLAST; }
 static bool present(clattn__operand operand) { return operand.slot != CLATTN__SLOT_NONE; }
 
@@ -17,7 +19,7 @@ static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, c
     return stage;
 }
 
-/* ---- db ---- */
+/* ---- db, and dY^T ---- */
 
 static void sum_section(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g, int section,
                         clattn__operand partial, int64_t blocks) {
@@ -33,21 +35,27 @@ static void sum_section(clattn__plan *plan, const clattn__target *target, const 
     clattn__stage_range(stage, clattn__ceil_div(out, target->gemm.vw), 1, 1, 1);
 }
 
-static void bias_gradients(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
-    const uint64_t mark = plan->workspace_used;
+static bool any_bias(const clattn__linear_grad *g) { return present(g->db[0]) || present(g->db[1]) || present(g->db[2]); }
+
+/* dY as [sections * out, rows], and db from what the same pass sums. */
+static clattn__operand transpose(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
     const int64_t rows = g->batch * g->rows, columns = g->linear.sections * g->linear.out;
     const int64_t blocks = clattn__ceil_div(rows, ROWS);
-    const clattn__operand partial = clattn__plan_scratch(plan, blocks * columns);
-    clattn__stage *stage = kernel(plan, target, "gemm_backward_partial", g->dy_type, CLATTN_F32);
+    const clattn__operand to = clattn__plan_scratch(plan, rows * columns);
+    const uint64_t mark = plan->workspace_used;
+    const clattn__operand partial = any_bias(g) ? clattn__plan_scratch(plan, blocks * columns) : absent;
+    clattn__stage *stage = kernel(plan, target, "gemm_backward_transpose", g->dy_type, CLATTN_F32);
     clattn__stage_operand(plan, stage, g->dy);
+    clattn__stage_operand(plan, stage, to);
     clattn__stage_operand(plan, stage, partial);
     clattn__stage_long(plan, stage, rows);
     clattn__stage_long(plan, stage, columns);
-    clattn__stage_range(stage, blocks, 1, 1, 1);
+    clattn__stage_range(stage, clattn__ceil_div(columns, clattn__panel_width(target)), blocks, 1, 1);
     for (int s = 0; s < g->linear.sections; s++)
         if (present(g->db[s]))
             sum_section(plan, target, g, s, partial, blocks);
     clattn__plan_release(plan, mark);
+    return to;
 }
 
 /* ---- dx = dY W ---- */
@@ -102,39 +110,16 @@ static clattn__operand pack_rows(clattn__plan *plan, const clattn__target *targe
     return to;
 }
 
-/* dY as [sections * out, rows], for CLBlast: its products with a transposed first operand are wrong on PoCL 3.1
- * (tests/test_gemm.c shows it when they are used here). */
-static clattn__operand transpose(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
-    const int64_t rows = g->batch * g->rows, columns = g->linear.sections * g->linear.out;
-    const clattn__operand to = clattn__plan_scratch(plan, rows * columns);
-    clattn__stage *stage = kernel(plan, target, "gemm_backward_transpose", g->dy_type, CLATTN_F32);
-    clattn__stage_operand(plan, stage, g->dy);
-    clattn__stage_operand(plan, stage, to);
-    clattn__stage_long(plan, stage, rows);
-    clattn__stage_long(plan, stage, columns);
-    clattn__stage_range(stage, clattn__ceil_div(columns, clattn__panel_width(target)), clattn__ceil_div(rows, ROWS), 1, 1);
-    return to;
-}
-
-/* dY^T as the first operand: read across its rows by the tile kernel. */
-static clattn__linear_call first_operand(clattn__plan *plan, const clattn__target *target,
-                                         const clattn__linear_grad *g) {
-    if (kept(target))
-        return (clattn__linear_call){
-            .x = transpose(plan, target, g), .x_row_stride = g->batch * g->rows, .x_column_stride = 1};
-    return (clattn__linear_call){.x = g->dy,
-                                 .x_type = g->dy_type,
-                                 .x_row_stride = 1,
-                                 .x_column_stride = g->linear.sections * g->linear.out};
-}
-
 static void weight_gradient(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g, int section,
-                            clattn__linear_call call) {
-    const int64_t out = g->linear.out;
-    call.linear = (clattn__linear){.in = g->batch * g->rows, .out = g->linear.in, .sections = 1};
-    call.batch = 1;
-    call.rows = out;
-    call.x.offset += section * out * call.x_row_stride;
+                            clattn__operand transposed, clattn__operand x_rows) {
+    const int64_t out = g->linear.out, rows = g->batch * g->rows;
+    clattn__linear_call call = {.linear = {.in = rows, .out = g->linear.in, .sections = 1},
+                                .batch = 1,
+                                .rows = out,
+                                .x = transposed,
+                                .x_row_stride = rows,
+                                .resident = x_rows};
+    call.x.offset += section * out * rows;
     call.out[0] = clattn__out_rows(g->dw[section], out, g->linear.in);
     call.out[0].type = g->grad_type;
     call.out[0].add = g->accumulate;
@@ -143,13 +128,10 @@ static void weight_gradient(clattn__plan *plan, const clattn__target *target, co
 
 void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
     const uint64_t mark = plan->workspace_used;
-    if (present(g->db[0]) || present(g->db[1]) || present(g->db[2]))
-        bias_gradients(plan, target, g);
     if (present(g->dx))
         input_gradient(plan, target, g);
-    clattn__linear_call call = first_operand(plan, target, g);
-    call.resident = pack_rows(plan, target, g);
+    const clattn__operand transposed = transpose(plan, target, g), x_rows = pack_rows(plan, target, g);
     for (int s = 0; s < g->linear.sections; s++)
-        weight_gradient(plan, target, g, s, call);
+        weight_gradient(plan, target, g, s, transposed, x_rows);
     clattn__plan_release(plan, mark);
 }

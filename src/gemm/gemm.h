@@ -46,7 +46,6 @@ typedef struct clattn__linear_call {
     clattn__operand x;
     clattn_type x_type;
     int64_t x_batch_stride, x_row_stride;
-    int64_t x_column_stride; /* 0 means 1; another only for the tile engine */
     clattn__operand resident;
     clattn__linear_out out[CLATTN__MAX_SECTIONS];
 } clattn__linear_call;

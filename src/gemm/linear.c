@@ -33,7 +33,6 @@ void clattn__linear_defines(clattn__plan *plan, clattn__stage *stage, const clat
                             const clattn__linear_call *call) {
     clattn__tile_defines(plan, stage, tile);
     clattn__stage_define(plan, stage, "KB", tile->kb);
-    clattn__stage_define(plan, stage, "TRANSPOSED_X", call->x_column_stride > 1);
     clattn__stage_define(plan, stage, "TYPE_X", call->x_type);
     clattn__stage_define(plan, stage, "TYPE_Y", call->out[0].type);
 }
@@ -98,7 +97,6 @@ static void apply_tile(clattn__plan *plan, const clattn__target *target, const c
     clattn__stage_int(plan, stage, (int32_t)each);
     clattn__stage_long(plan, stage, call->x_batch_stride);
     clattn__stage_long(plan, stage, call->x_row_stride);
-    clattn__stage_long(plan, stage, call->x_column_stride ? call->x_column_stride : 1);
     clattn__linear_outputs(plan, stage, call);
     stage->local_bytes = tile->wg > 1 ? sizeof(float) * (size_t)(tile->bm * tile->kb) : 0;
     clattn__stage_range(stage, clattn__ceil_div(call->rows, tile->bm), clattn__ceil_div(columns, each), call->batch,
