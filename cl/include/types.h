@@ -9,6 +9,9 @@
 #error "VW: floats in a vector, 1, 4, 8 or 16"
 #endif
 
+// C's inline alone leaves a function that a compiler does not inline without a definition: clang's for NVIDIA.
+#define inline static inline
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 
