@@ -1,14 +1,15 @@
 // aft, mode full: y_i = sigmoid(q_i) * sum_j e^(k_j + w_ij) v_j / sum_j e^(k_j + w_ij), as products of tiles.
 //
-// For a block of keys, top = the block's largest k of each channel, a_i = the row's largest visible w:
+// For a block of keys, top = the block's largest k of each channel; a_i = the row's largest visible w so far:
 //
 //        E [BM, BN] = e^(w_ij - a_i)          panel [BN, 2 VW] = e^(k_j - top) | e^(k_j - top) v_j
 //        i  +------------+                          one panel a vector of channels, packed by aft_pack
-//           |   shared   |  x panels  =  sum | mean of the block, to be merged with e^(a_i + top)
+//           |   shared   |  x panels  =  sum | mean of the block, in units of e^(a_i + top)
 //           +------------+
 //
-// E is made once for a work-group's WG*CV vectors of channels. Sums are merged over key blocks as softmax states.
-// a_i + top may lie far above every k_j + w_ij: then all products underflow. A sum below TINY is found out at the
+// E is made once for a work-group's WG*CV vectors of channels. Sums of all blocks are kept in units of e^(a_i + t), t = the
+// channel's largest top so far: when a_i or t rises, what is there is scaled, by one number a row and one a channel.
+// a_i + t may lie far above every k_j + w_ij: then all products underflow. A sum below TINY is found out at the
 // end and that row and vector is done again, exactly, term by term (`exact`).
 //
 //   aft_pack  key block, vector: panel and tops
@@ -16,7 +17,7 @@
 //   aft_full  query block, vectors: y
 //
 // Padding is never read; its rows of y are 0; a future key's NaN stays out of earlier rows. q and y may share memory.
-// Local memory (WG > 1): BM * (BN + 1) floats. Private: 3 BM CV vectors, and E when WG is 1.
+// Local memory (WG > 1): BM * (BN + 2) floats. Private: (2 BM + 1) CV vectors, and E when WG is 1.
 // Defines: see include/aft.h (NV is 1, TB the rows of a key block = BN); tile.h with TNV 2; BM a multiple of TM,
 // BN a multiple of VW, CV vectors of a work-item; GATE, CAUSAL, FACTORS, TRACES 0|1.
 #include "aft.h"
@@ -111,20 +112,19 @@ inline V weights_at(const bias w, const long i, const long j, const long end) {
 #define SHARED_LOAD(p) CAT(vload, VW)(0, p)
 #endif
 
-// Row i of E, keys begin..end-1 visible, and its a_i.
-inline float fill_row(SHARED float *e, const bias w, const long i, const long begin, const long end) {
+// Row i of E, keys begin..end-1 visible; *a, the largest w so far, rises; returns what earlier sums of the row are worth.
+inline float fill_row(SHARED float *e, SHARED float *a, const bias w, const long i, const long begin, const long end) {
     V top = (V)(NOTHING);
     for (int j = 0; j < BN; j += VW) {
         const V x = begin + j < end ? weights_at(w, i, begin + j, end) : (V)(NOTHING);
         SHARED_STORE(x, e + j);
         top = fmax(top, x);
     }
-    const float a = vmax(top);
-    for (int j = 0; j < BN; j += VW) {
-        const V x = SHARED_LOAD(e + j);
-        SHARED_STORE(select(decay(x - a), (V)(0.0f), (VI)(x == NOTHING)), e + j);
-    }
-    return a;
+    const float before = *a, now = fmax(before, vmax(top));
+    const V origin = (V)(now == NOTHING ? 0.0f : now); // nothing seen yet: every e is 0
+    for (int j = 0; j < BN; j += VW) SHARED_STORE(decay(SHARED_LOAD(e + j) - origin), e + j);
+    *a = now;
+    return exp(before - now);
 }
 
 // One row and vector, term by term, and its (K, C). Scores compare as traces: (k - k') + (w - w') keeps w's digits beside a large k.
@@ -158,6 +158,14 @@ inline bool too_small(const V sum) {
 #endif
 }
 
+// Sums of a tile, with those of another key block.
+inline void merge_tile(V sums[TM][TNV], V c[TM][TNV], SHARED const float *keep, const V old, const V now) {
+    UNROLL for (int i = 0; i < TM; i++) {
+        const V scale = old * keep[i];
+        UNROLL for (int j = 0; j < TNV; j++) { sums[i][j] = fma(sums[i][j], scale, c[i][j] * now); }
+    }
+}
+
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_batch, const long q_row,
          const long q_group, __global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch,
@@ -173,36 +181,40 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
     const long seen = tokens_of(lengths, lengths_offset, b, n), last = min(i0 + BM, n);
     const long keys = i0 >= seen ? 0 : CAUSAL ? min(last, seen) : seen;
     const bias weights = {w + w_offset, rows + rows_offset, w_row, columns, rank};
-    SHARED float e[BM * BN], a[BM];
-    state acc[CV][BM];
+    SHARED float e[BM * BN] ALIGNED, a[BM], keep[BM];
+    V t[CV], acc[CV][BM][TNV];
+    for (int i = lid; i < BM; i += WG) a[i] = NOTHING;
     for (int u = 0; u < CV; u++) {
-        for (int i = 0; i < BM; i++) acc[u][i] = state_empty();
+        t[u] = (V)(NOTHING);
+        for (int i = 0; i < BM; i += TM) tile_zero(acc[u] + i);
     }
     for (long begin = 0; begin < keys; begin += BN) {
         for (int i = lid; i < BM; i += WG) {
             const long row = min(i0 + i, n - 1);
-            a[i] = fill_row(e + i * BN, weights, row, begin, min(begin + BN, CAUSAL ? min(row + 1, seen) : seen));
+            keep[i] = fill_row(e + i * BN, a + i, weights, row, begin,
+                               min(begin + BN, CAUSAL ? min(row + 1, seen) : seen));
         }
         SYNC;
         const int count = (int)min((long)BN, keys - begin);
-        const bool diagonal = CAUSAL && begin + count > i0 + 1;
         const long place = b * blocks + begin / BN;
         for (int u = 0; u < CV; u++) {
             const int vector = first_vector + u * WG + lid;
             if (vector >= vectors) break;
-            const V top = RAW_LOAD(tops + tops_offset + (place * vectors + vector) * VW);
+            const V top = RAW_LOAD(tops + tops_offset + (place * vectors + vector) * VW), before = t[u];
             __global const float *panel = panels + panels_offset + place * vectors * BN * TN + PANEL(vectors, vector);
+            t[u] = fmax(before, top);
+            const V old = decay(before - t[u]), now = decay(top - t[u]);
             for (int i = 0; i < BM; i += TM) {
                 V c[TM][TNV];
+                const int whole = CAUSAL ? (int)clamp(i0 + i + 1 - begin, 0L, (long)count) : count;
                 tile_zero(c);
-                if (diagonal)
-                    tile_fma_visible(c, e + i * BN, BN, panel, PANEL_STEP(vectors), count);
-                else
-                    tile_fma(c, e + i * BN, BN, panel, PANEL_STEP(vectors), count);
-                UNROLL for (int r = 0; r < TM; r++) {
-                    const state s = {top + a[i + r], c[r][0], c[r][1]};
-                    acc[u][i + r] = state_merge(acc[u][i + r], s);
-                }
+                tile_fma(c, e + i * BN, BN, panel, PANEL_STEP(vectors), whole);
+#if CAUSAL
+                if (whole < count)
+                    tile_fma_visible(c, e + i * BN + whole, BN, panel + whole * PANEL_STEP(vectors),
+                                     PANEL_STEP(vectors), min(count - whole, TM - 1));
+#endif
+                merge_tile(acc[u] + i, c, keep + i, old, now);
             }
         }
         SYNC;
@@ -213,11 +225,11 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
         const int group = vector / strips, c = (vector - group * strips) * VW, lanes = min(width - c, VW);
         const long qi = q_offset + b * q_batch + group * q_group + c, yi = y_offset + b * y_batch + group * y_group + c;
         for (long i = i0; i < last; i++) {
-            const state s = acc[u][i - i0];
+            const V sum = acc[u][i - i0][0];
             V out = (V)(0.0f);
             if (i < seen) {
-                averaged own = {s.mean / s.sum, s.top, log(s.sum)};
-                if (too_small(s.sum)) {
+                averaged own = {acc[u][i - i0][1] / sum, t[u], a[i - i0] + log(sum)};
+                if (too_small(sum)) {
                     own = exact(k, k_offset + b * k_batch + group * k_group + c, k_row, x,
                                  x_offset + b * x_batch + group * x_group + c, x_row, lanes, weights, i,
                                  CAUSAL ? i + 1 : seen);

@@ -193,16 +193,18 @@ static void add_scan(clattn__plan *plan, const clattn__target *target, const cla
 
 /* ---- full ---- */
 
-/* The tile of mode full. BM rows and CV vectors are one work-group's accumulators. */
+/* The tile of mode full. BM rows and CV vectors are one work-group's accumulators; the more vectors, the fewer times the
+ * exponentials of a block are made, and the fewer work-groups. */
 typedef struct full_tile {
     int tm, bm, bn, cv;
 } full_tile;
 
 static full_tile tile_of(const clattn__target *target, const clattn__aft_division *d) {
-    const int tm = target->attention.tm;
+    enum { FEW_UNITS = 16 };
+    const int tm = target->attention.tm, most = target->caps.compute_units > FEW_UNITS ? 16 : 64;
     if (d->wg > 1)
         return (full_tile){8, 8, 64, 1};
-    return (full_tile){tm, 4 * tm, 256, d->count < 16 ? (int)d->count : 16};
+    return (full_tile){tm, 8 * tm, 256, d->count < most ? (int)d->count : most};
 }
 
 static clattn__stage *start_full(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
@@ -264,7 +266,7 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     trace_args(plan, stage, aft);
     clattn__stage_range(stage, clattn__ceil_div(d.count, (int64_t)d.wg * t.cv), clattn__ceil_div(aft->length, t.bm),
                         aft->batch, d.wg);
-    stage->local_bytes = d.wg > 1 ? (size_t)t.bm * (size_t)(t.bn + 1) * sizeof(float) : 0;
+    stage->local_bytes = d.wg > 1 ? (size_t)t.bm * (size_t)(t.bn + 2) * sizeof(float) : 0;
 }
 
 void clattn__aft_core(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
