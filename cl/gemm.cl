@@ -3,6 +3,7 @@
 //   gemm_pack      packs one section's W [out, in] into panels of PW output columns, its bias behind all panels
 //   gemm_keep      the same for an engine that wants W as it is: sections * [out, in], then the same biases
 //   gemm_linear    a work-group owns BM rows of one batch entry and columns_each <= BN columns, section after section
+//   gemm_widen     X as float32 without gaps, for an engine that reads no other: a work-group owns a row
 //   gemm_epilogue  the same end for a product that another engine has computed: a work-group owns BM rows, BN columns
 //
 // Packed form: sections * ceil(out / PW) panels of in * PW floats, then as many times PW floats of bias; what
@@ -94,6 +95,16 @@ gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global con
             store_tile(acc[n], OUTPUT_OF(section), b, row0 + mi, rows, column - section * panels * PW, out,
                        bias + column);
     }
+}
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
+gemm_widen(__global const STORAGE(TYPE_X) *x, const long x_offset, __global float *to, const long to_offset,
+           const long rows, const long in, const long x_batch_stride, const long x_row_stride) {
+    const long row = get_group_id(0), b = get_group_id(2);
+    x += x_offset + b * x_batch_stride + row * x_row_stride;
+    to += to_offset + (b * rows + row) * in;
+    for (long k = get_local_id(0); k < in; k += WG)
+        to[k] = LOAD(TYPE_X, x, k);
 }
 
 // product [batch * rows, sections * out]; bias [sections * ceil(out / PW) * PW].

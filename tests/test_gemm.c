@@ -10,6 +10,7 @@
 #include "harness/guarded.h"
 #include "harness/rng.h"
 #include "harness/run.h"
+#include "harness/storage.h"
 
 /* Slots of the plans built here. */
 enum { X, W, B = W + 3, PACKED = B + 3, Y, DY = Y + 3, DX, DW, DB = DW + 3, LENGTHS = DB + 3, SLOTS };
@@ -21,6 +22,7 @@ typedef struct product {
     int64_t batch, rows, in, out;
     int sections;
     bool bias, sigmoid;
+    clattn_type type; /* of x and dy */
     double *x, *w[3], *b[3], *dy;
     int *lengths; /* NULL: none */
 } product;
@@ -135,7 +137,7 @@ static clattn__linear linear_of(const product *p) {
 static void rig_load(rig *g, const product *p) {
     const clattn__linear linear = linear_of(p);
     clattn__operand weights[3], biases[3];
-    rig_bind(g, X, guarded_upload(device(), CLATTN_F32, p->x, (size_t)(p->batch * p->rows * p->in)));
+    rig_bind(g, X, guarded_upload(device(), p->type, p->x, (size_t)(p->batch * p->rows * p->in)));
     rig_bind(g, PACKED,
              guarded_make(device(), CLATTN_F32, clattn__linear_bytes(&linear, &g->context->target) / sizeof(float)));
     for (int s = 0; s < p->sections; s++) {
@@ -164,6 +166,7 @@ static void check_forward(clattn_gemm engine, const product *p) {
                                 .batch = p->batch,
                                 .rows = p->rows,
                                 .x = {X, 0},
+                                .x_type = p->type,
                                 .x_batch_stride = p->rows * p->in,
                                 .x_row_stride = p->in,
                                 .resident = {PACKED, 0}};
@@ -187,7 +190,7 @@ static void check_forward(clattn_gemm engine, const product *p) {
 
 static void bind_gradients(rig *g, const product *p, clattn__linear_grad *grad) {
     const size_t rows = (size_t)(p->batch * p->rows);
-    rig_bind(g, DY, guarded_upload(device(), CLATTN_F32, p->dy, rows * (size_t)(p->out * p->sections)));
+    rig_bind(g, DY, guarded_upload(device(), p->type, p->dy, rows * (size_t)(p->out * p->sections)));
     rig_bind(g, DX, guarded_make(device(), CLATTN_F32, rows * (size_t)p->in));
     for (int s = 0; s < p->sections; s++) {
         rig_bind(g, DW + s, guarded_make(device(), CLATTN_F32, (size_t)(p->out * p->in)));
@@ -224,10 +227,12 @@ static void check_backward(clattn_gemm engine, const product *p) {
                                 .batch = p->batch,
                                 .rows = p->rows,
                                 .x = {X, 0},
+                                .x_type = p->type,
                                 .x_batch_stride = p->rows * p->in,
                                 .x_row_stride = p->in,
                                 .lengths = absent,
                                 .dy = {DY, 0},
+                                .dy_type = p->type,
                                 .resident = {PACKED, 0},
                                 .dx = {DX, 0}};
     bind_gradients(&g, p, &grad);
@@ -265,6 +270,20 @@ START_TEST(both_engines_give_gradients) {
 }
 END_TEST
 
+START_TEST(inputs_are_stored_in_sixteen_bits) {
+    static const clattn_type types[] = {CLATTN_F16, CLATTN_BF16};
+    product p = product_make(2, 31, 57, 19, 3);
+    p.type = types[_i];
+    storage_round(p.type, p.x, 2 * 31 * 57);
+    storage_round(p.type, p.dy, 2 * 31 * 19 * 3);
+    for (int e = 0; e < 2; e++) {
+        check_forward(engines[e], &p);
+        check_backward(engines[e], &p);
+    }
+    product_free(&p);
+}
+END_TEST
+
 START_TEST(bias_may_be_absent_and_sigmoid_is_fused) {
     product p = product_make(2, 19, 20, 21, 2);
     p.bias = false;
@@ -296,6 +315,7 @@ int main(void) {
     TCase *tests = tcase_create("linear");
     tcase_add_loop_test(tests, both_engines_agree_with_float64, 0, count);
     tcase_add_loop_test(tests, both_engines_give_gradients, 0, count);
+    tcase_add_loop_test(tests, inputs_are_stored_in_sixteen_bits, 0, 2);
     tcase_add_test(tests, bias_may_be_absent_and_sigmoid_is_fused);
     tcase_add_test(tests, nan_in_padding_rows_leaves_gradients_alone);
     suite_add_tcase(suite, tests);

@@ -34,23 +34,45 @@ static void epilogue(clattn__plan *plan, const clattn__target *target, const cla
                         tile->wg);
 }
 
+/* CLBlast's float32 product reads float32: 16-bit x goes through the workspace. */
+static void widen_x(clattn__plan *plan, const clattn__target *target, clattn__linear_call *call) {
+    const int64_t in = call->linear.in;
+    const clattn__operand to = clattn__plan_scratch(plan, call->batch * call->rows * in);
+    clattn__stage *stage = clattn__plan_kernel(plan, "gemm", "gemm_widen");
+    clattn__linear_defines(plan, stage, &target->gemm, call);
+    clattn__stage_operand(plan, stage, call->x);
+    clattn__stage_operand(plan, stage, to);
+    clattn__stage_long(plan, stage, call->rows);
+    clattn__stage_long(plan, stage, in);
+    clattn__stage_long(plan, stage, call->x_batch_stride);
+    clattn__stage_long(plan, stage, call->x_row_stride);
+    clattn__stage_range(stage, call->rows, 1, call->batch, target->gemm.wg);
+    call->x = to;
+    call->x_type = CLATTN_F32;
+    call->x_batch_stride = call->rows * in;
+    call->x_row_stride = in;
+}
+
 void clattn__linear_apply_clblast(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call) {
     const uint64_t mark = plan->workspace_used;
     const int64_t out = call->linear.sections * call->linear.out;
-    const clattn__operand c = clattn__plan_scratch(plan, call->batch * call->rows * out);
-    clattn__plan_product(plan, &(clattn__product){.batch = call->batch,
-                                                  .m = call->rows,
+    clattn__linear_call wide = *call;
+    if (call->x_type != CLATTN_F32)
+        widen_x(plan, target, &wide);
+    const clattn__operand c = clattn__plan_scratch(plan, wide.batch * wide.rows * out);
+    clattn__plan_product(plan, &(clattn__product){.batch = wide.batch,
+                                                  .m = wide.rows,
                                                   .n = out,
-                                                  .k = call->linear.in,
-                                                  .lda = call->x_row_stride,
-                                                  .ldb = call->linear.in,
+                                                  .k = wide.linear.in,
+                                                  .lda = wide.x_row_stride,
+                                                  .ldb = wide.linear.in,
                                                   .ldc = out,
-                                                  .a_stride = call->x_batch_stride,
-                                                  .c_stride = call->rows * out,
-                                                  .a = call->x,
-                                                  .b = call->resident,
+                                                  .a_stride = wide.x_batch_stride,
+                                                  .c_stride = wide.rows * out,
+                                                  .a = wide.x,
+                                                  .b = wide.resident,
                                                   .c = c});
-    epilogue(plan, target, call, c);
+    epilogue(plan, target, &wide, c);
     clattn__plan_release(plan, mark);
 }
 
