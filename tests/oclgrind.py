@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run test_oclgrind under Oclgrind, a family at a time; what it reports is a failure. Prints TAP.
+"""Run test_gpu under Oclgrind, a family at a time; what it reports is a failure. Prints TAP.
 
   oclgrind.py PROGRAM FAMILY[,FAMILY...]
 

@@ -54,7 +54,7 @@ static int add_family(Suite *suite, int first) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("oclgrind");
+    Suite *suite = suite_create("gpu");
     for (int first = 0; first < CASES;)
         first = add_family(suite, first);
     return run_device_suite(suite);
