@@ -5,8 +5,9 @@
 //                            visible key with c = sum P G, is that of assa_backward_pairs.cl
 //   assa_backward_queries    dQ: a work-item owns a query
 //   assa_backward_transpose  for each key the kept pairs that chose it, in the order of queries: a work-item owns a head
-//   assa_backward_keys       dK and dV: a work-item owns a key, however many queries chose it
+//   assa_backward_keys       dK and dV: a work-item owns a key, however many queries of its heads chose it
 //
+// rest_q, rest_k (NORMALISE_ALL): that part of dQ and dK, in f32; they may be where dQ and dK go.
 // Pair e of query i has number i*k + e. Each gradient has one writer, which adds in one order.
 // Defines: those of pair.h; NORMALISE_ALL 0|1.
 #include "pair.h"
@@ -15,15 +16,21 @@
 #error "NORMALISE_ALL: 0 or 1"
 #endif
 
+#if NORMALISE_ALL
+#define FIRST(acc, rest, at, size) row_load(acc, rest, at, size)
+#else
+#define FIRST(acc, rest, at, size) row_clear(acc, size)
+#endif
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 assa_backward_weights(VIEW_PARAMETERS(grad_o), VIEW_PARAMETERS(v), __global const int *indices,
                       const long indices_offset, __global const float *scores, const long scores_offset,
                       __global const float *lse, const long lse_offset, __global float *weights,
                       const long weights_offset, __global float *grad_s, const long grad_s_offset,
                       __global float *sums, const long sums_offset, const int queries, const int keys,
-                      const int heads, const int k) {
+                      const int heads, const int k, const int heads_per_kv) {
     const long i = get_group_id(0), h = get_group_id(1), b = get_group_id(2), row = (b * heads + h) * queries + i;
-    const row_view o = VIEW(grad_o, b, h), values = VIEW(v, b, h);
+    const row_view o = VIEW(grad_o, b, h), values = VIEW(v, b, h / heads_per_kv);
     indices += indices_offset + row * k;
     scores += scores_offset + row * k;
     weights += weights_offset + row * k;
@@ -55,18 +62,19 @@ assa_backward_weights(VIEW_PARAMETERS(grad_o), VIEW_PARAMETERS(v), __global cons
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 assa_backward_queries(VIEW_PARAMETERS(k_rows), __global const int *indices, const long indices_offset,
-                      __global const float *grad_s, const long grad_s_offset, GRADIENT_PARAMETERS(grad_q),
-                      const int queries, const int keys, const int heads, const int k, const float scale) {
+                      __global const float *grad_s, const long grad_s_offset, SUM_PARAMETERS(rest_q),
+                      GRADIENT_PARAMETERS(grad_q), const int queries, const int keys, const int heads, const int k,
+                      const int heads_per_kv, const float scale) {
     const long i = get_group_id(0), h = get_group_id(1), b = get_group_id(2), row = (b * heads + h) * queries + i;
-    const row_view rows = VIEW(k_rows, b, h);
+    const row_view rows = VIEW(k_rows, b, h / heads_per_kv);
     float acc[ROUND_UP(D, VW)] ALIGNED;
-    row_clear(acc, D);
+    FIRST(acc, rest_q, ROW_OF(rest_q, b, h, i), D);
     for (long e = row * k; e < (row + 1) * k; e++) {
         const int key = indices[indices_offset + e];
         if (key >= 0 && key < keys)
             row_add(acc, grad_s[grad_s_offset + e] * scale, rows, key, D);
     }
-    row_store(grad_q, grad_q_offset + b * grad_q_batch + h * grad_q_head + i * grad_q_row, acc, D, NORMALISE_ALL);
+    row_store(grad_q, ROW_OF(grad_q, b, h, i), acc, D);
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
@@ -96,20 +104,23 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 assa_backward_keys(VIEW_PARAMETERS(q), VIEW_PARAMETERS(grad_o), __global const float *weights,
                    const long weights_offset, __global const float *grad_s, const long grad_s_offset,
                    __global const int *starts, const long starts_offset, __global const int *pairs,
-                   const long pairs_offset, GRADIENT_PARAMETERS(grad_k), GRADIENT_PARAMETERS(grad_v),
-                   const int queries, const int keys, const int heads, const int k, const float scale) {
-    const long j = get_group_id(0), h = get_group_id(1), b = get_group_id(2), head = b * heads + h;
-    const long first = head * queries * k; // the head's pair 0
-    const row_view rows = VIEW(q, b, h), o = VIEW(grad_o, b, h);
+                   const long pairs_offset, SUM_PARAMETERS(rest_k), GRADIENT_PARAMETERS(grad_k),
+                   GRADIENT_PARAMETERS(grad_v), const int queries, const int keys, const int heads, const int k,
+                   const int heads_per_kv, const float scale) {
+    const long j = get_group_id(0), kv = get_group_id(1), b = get_group_id(2);
     float acc_k[ROUND_UP(D, VW)] ALIGNED, acc_v[ROUND_UP(DV, VW)] ALIGNED;
-    row_clear(acc_k, D);
+    FIRST(acc_k, rest_k, ROW_OF(rest_k, b, kv, j), D);
     row_clear(acc_v, DV);
-    starts += starts_offset + head * (keys + 1);
-    for (int t = starts[j]; t < starts[j + 1]; t++) {
-        const int e = pairs[pairs_offset + first + t];
-        row_add(acc_k, grad_s[grad_s_offset + first + e] * scale, rows, e / k, D);
-        row_add(acc_v, weights[weights_offset + first + e], o, e / k, DV);
+    for (long h = kv * heads_per_kv; h < (kv + 1) * heads_per_kv; h++) {
+        const long head = b * heads + h, first = head * queries * k; // the head's pair 0
+        const row_view rows = VIEW(q, b, h), o = VIEW(grad_o, b, h);
+        __global const int *start = starts + starts_offset + head * (keys + 1);
+        for (int t = start[j]; t < start[j + 1]; t++) {
+            const int e = pairs[pairs_offset + first + t];
+            row_add(acc_k, grad_s[grad_s_offset + first + e] * scale, rows, e / k, D);
+            row_add(acc_v, weights[weights_offset + first + e], o, e / k, DV);
+        }
     }
-    row_store(grad_k, grad_k_offset + b * grad_k_batch + h * grad_k_head + j * grad_k_row, acc_k, D, NORMALISE_ALL);
-    row_store(grad_v, grad_v_offset + b * grad_v_batch + h * grad_v_head + j * grad_v_row, acc_v, DV, NORMALISE_ALL);
+    row_store(grad_k, ROW_OF(grad_k, b, kv, j), acc_k, D);
+    row_store(grad_v, ROW_OF(grad_v, b, kv, j), acc_v, DV);
 }

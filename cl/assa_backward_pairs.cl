@@ -2,13 +2,13 @@
 //
 //   FORM 0 (softmax)  A = P                       dS = P (G - D1)
 //   FORM 1 (mixed)    A = w0 P + w1 relu(S)^2     dS = w0 P (G - D1) + 2 w1 relu(S) G
-//   FORM 2 (rest)     A = 0                       dS = -P c, what top-k over all keys' softmax adds to its lists
+//   FORM 2 (rest)     dV is left out              dS = -P c, what top-k over all keys' softmax adds to its lists
 //
 // with G = dO . V, D1 = sum P G and D2 = sum relu(S)^2 G of a query, c what assa_backward_weights summed.
 //
 //   assa_backward_pairs_queries  dQ = scale dS K, and D1 (or c), D2: a work-item owns a query. Both are divided by sum P, which
 //                                is 1 but for rounding
-//   assa_backward_pairs_keys     dK = scale dS^T Q, dV = A^T dO: a work-item owns a key
+//   assa_backward_pairs_keys     dK = scale dS^T Q, dV = A^T dO: a work-item owns a key, over the heads that share it
 //   assa_backward_pairs_table    the bias table: a work-item owns an entry of a head, over all windows
 //   assa_backward_pairs_mix      w, through its softmax: one work-item
 //
@@ -45,15 +45,15 @@ inline float2 mix_of(__global const float *mix) { return (float2)(mix[0], mix[1]
         const long lse_offset, __global const float *sums, const long sums_offset, __global const float *mix,          \
         const long mix_offset, __global const float *table, const long table_offset,                                   \
         __global const int *key_lengths, const long key_lengths_offset, __global const int *query_lengths,             \
-        const long query_lengths_offset, const int queries, const int keys, const int heads, const long tokens,        \
-        const float scale, const int right, const int bottom_right, WINDOW_PARAMETERS
+        const long query_lengths_offset, const int queries, const int keys, const int heads, const int heads_per_kv,   \
+        const long tokens, const float scale, const int right, const int bottom_right, WINDOW_PARAMETERS
 
 #if WINDOW
-#define TOKEN(s, t) window_token((s).w, t)
+#define TOKEN(w, t) window_token(w, t)
 #define WINDOWS windows_of(side, grid_rows, grid_columns)
 #define PLACE window_at((int)(part % WINDOWS), side, grid_rows, grid_columns, shift)
 #else
-#define TOKEN(s, t) ((long)(t))
+#define TOKEN(w, t) ((long)(t))
 #define WINDOWS 1
 #define PLACE ((window){1, 1, 1, 0, 0, 0, 0})
 #endif
@@ -61,8 +61,8 @@ inline float2 mix_of(__global const float *mix) { return (float2)(mix[0], mix[1]
 // The scene of head h of part `part`: a sequence, or a window of one.
 #define SCENE(h, part)                                                                                                 \
     (scene) {                                                                                                          \
-        VIEW(q, (part) / WINDOWS, h), VIEW(k, (part) / WINDOWS, h), VIEW(v, (part) / WINDOWS, h),                      \
-            VIEW(grad_o, (part) / WINDOWS, h), PLACE,                                                                  \
+        VIEW(q, (part) / WINDOWS, h), VIEW(k, (part) / WINDOWS, (h) / heads_per_kv),                                   \
+            VIEW(v, (part) / WINDOWS, (h) / heads_per_kv), VIEW(grad_o, (part) / WINDOWS, h), PLACE,                   \
             sequence_of((part) / WINDOWS, queries, keys, query_lengths, query_lengths_offset, key_lengths,             \
                         key_lengths_offset, bottom_right),                                                             \
             right, scale, mix ? mix_of(mix + mix_offset) : (float2)(1.0f, 0.0f),                                       \
@@ -88,7 +88,7 @@ typedef struct pair {
 } pair;
 
 inline pair pair_of(const scene s, const int i, const int j) {
-    const long qi = TOKEN(s, i), kj = TOKEN(s, j);
+    const long qi = TOKEN(s.w, i), kj = TOKEN(s.w, j);
     const float score = row_dot(s.q, qi, s.k, kj, D) * (s.scale * LOG2E) + bias_of(s, i, j);
     return (pair){exp2(score - s.lse[qi] * LOG2E), fmax(score, 0.0f) * LN2,
                   FORM == 2 ? 0.0f : row_dot(s.o, qi, s.v, kj, DV)};
@@ -108,7 +108,7 @@ assa_backward_pairs_queries(SCENE_PARAMETERS, __global float *first, const long 
     const long h = get_group_id(1), part = get_group_id(2), b = part / WINDOWS;
     const scene s = SCENE(h, part);
     const int2 visible = visible_keys(s.seq, i, -1, right);
-    const long token = TOKEN(s, i), at = (b * heads + h) * tokens + token;
+    const long token = TOKEN(s.w, i), at = (b * heads + h) * tokens + token;
     float sum = 0.0f, total = 0.0f, squares = 0.0f;
     for (int j = visible.x; j < visible.y; j++) {
         const pair x = pair_of(s, i, j);
@@ -120,8 +120,8 @@ assa_backward_pairs_queries(SCENE_PARAMETERS, __global float *first, const long 
     float acc[ROUND_UP(D, VW)] ALIGNED;
     row_clear(acc, D);
     for (int j = visible.x; j < visible.y; j++)
-        row_add(acc, gradient_of(s, pair_of(s, i, j), sum) * scale, s.k, TOKEN(s, j), D);
-    row_store(grad_q, grad_q_offset + b * grad_q_batch + h * grad_q_head + token * grad_q_row, acc, D, 0);
+        row_add(acc, gradient_of(s, pair_of(s, i, j), sum) * scale, s.k, TOKEN(s.w, j), D);
+    row_store(grad_q, ROW_OF(grad_q, b, h, token), acc, D);
     first[first_offset + at] = sum;
     if (FORM != 2)
         second[second_offset + at] = squares;
@@ -131,24 +131,27 @@ assa_backward_pairs_queries(SCENE_PARAMETERS, __global float *first, const long 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 assa_backward_pairs_keys(SCENE_PARAMETERS, GRADIENT_PARAMETERS(grad_k), GRADIENT_PARAMETERS(grad_v)) {
     const int j = get_group_id(0);
-    const long h = get_group_id(1), part = get_group_id(2), b = part / WINDOWS;
-    const scene s = SCENE(h, part);
-    const long token = TOKEN(s, j);
+    const long kv = get_group_id(1), part = get_group_id(2), b = part / WINDOWS;
+    const long token = TOKEN(PLACE, j);
     float acc_k[ROUND_UP(D, VW)] ALIGNED, acc_v[ROUND_UP(DV, VW)] ALIGNED;
     row_clear(acc_k, D);
     row_clear(acc_v, DV);
-    for (int i = 0; i < s.seq.queries; i++) {
-        const int2 visible = visible_keys(s.seq, i, -1, right);
-        if (j < visible.x || j >= visible.y)
-            continue;
-        const long query = TOKEN(s, i);
-        const pair x = pair_of(s, i, j);
-        row_add(acc_k, gradient_of(s, x, s.sums[query]) * scale, s.q, query, D);
-        if (FORM != 2)
-            row_add(acc_v, FORM == 1 ? s.mix.x * x.p + s.mix.y * x.r * x.r : x.p, s.o, query, DV);
+    for (long h = kv * heads_per_kv; h < (kv + 1) * heads_per_kv; h++) {
+        const scene s = SCENE(h, part);
+        for (int i = 0; i < s.seq.queries; i++) {
+            const int2 visible = visible_keys(s.seq, i, -1, right);
+            if (j < visible.x || j >= visible.y)
+                continue;
+            const long query = TOKEN(s.w, i);
+            const pair x = pair_of(s, i, j);
+            row_add(acc_k, gradient_of(s, x, s.sums[query]) * scale, s.q, query, D);
+            if (FORM != 2)
+                row_add(acc_v, FORM == 1 ? s.mix.x * x.p + s.mix.y * x.r * x.r : x.p, s.o, query, DV);
+        }
     }
-    row_store(grad_k, grad_k_offset + b * grad_k_batch + h * grad_k_head + token * grad_k_row, acc_k, D, 0);
-    row_store(grad_v, grad_v_offset + b * grad_v_batch + h * grad_v_head + token * grad_v_row, acc_v, DV, 0);
+    row_store(grad_k, ROW_OF(grad_k, b, kv, token), acc_k, D);
+    if (FORM != 2)
+        row_store(grad_v, ROW_OF(grad_v, b, kv, token), acc_v, DV);
 }
 
 #if WINDOW
@@ -163,7 +166,7 @@ assa_backward_pairs_table(SCENE_PARAMETERS, __global STORAGE(TYPE_G) *grad, cons
         for (int y = max(dy, 0); y < side + min(dy, 0); y++)
             for (int x = max(dx, 0); x < side + min(dx, 0); x++) {
                 const int i = y * side + x, j = (y - dy) * side + x - dx;
-                total += gradient_of(s, pair_of(s, i, j), s.sums[TOKEN(s, i)]);
+                total += gradient_of(s, pair_of(s, i, j), s.sums[TOKEN(s.w, i)]);
             }
     }
     STORE(TYPE_G, grad, at, add ? LOAD(TYPE_G, grad, at) + total : total);

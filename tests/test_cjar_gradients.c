@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/object.h"
 #include "harness/cjar_case.h"
 #include "harness/close.h"
-#include "harness/rng.h"
-#include "harness/run.h"
-#include "harness/storage.h"
+#include "harness/core_job.h"
+#include "harness/gpu_shaped.h"
 
 #define SIZES(b, h, n_, d) .B = b, .H = h, .n = n_, .D = d
 #define WINDOW(l, r) .left = l, .right = r, .hub = -1
@@ -16,14 +14,7 @@
 
 /* ---- running ---- */
 
-typedef struct job {
-    const fixture *f;
-    clattn_tensor tensors[CLATTN_CJAR_SLOTS];
-    guarded buffers[CLATTN_CJAR_SLOTS];
-    clattn_plan *plan;
-} job;
-
-static void describe(const cjar_case *c, const cjar_data *d, job *j) {
+static clattn_cjar_problem training(const cjar_case *c, const cjar_data *d) {
     clattn_cjar_problem p = cjar_problem(c, d);
     p.train = true;
     p.grad_o = p.o;
@@ -31,6 +22,11 @@ static void describe(const cjar_case *c, const cjar_data *d, job *j) {
     if (c->memory > 0)
         p.grad_memory_k = p.grad_memory_v =
             clattn_tensor_make(NULL, CLATTN_F32, 3, (const int64_t[]){c->H, c->memory, c->D});
+    return p;
+}
+
+static void describe(const cjar_case *c, const cjar_data *d, core_job *j) {
+    const clattn_cjar_problem p = training(c, d);
     assert_ok(clattn_cjar_plan(j->f->context, &p, &j->plan));
     const clattn_tensor all[CLATTN_CJAR_SLOTS] = {[CLATTN_CJAR_Q] = p.q,
                                                   [CLATTN_CJAR_K] = p.k,
@@ -51,12 +47,6 @@ static void describe(const cjar_case *c, const cjar_data *d, job *j) {
         j->tensors[slot] = all[slot];
 }
 
-static void put(job *j, int slot, guarded buffer) {
-    j->buffers[slot] = buffer;
-    j->tensors[slot].memory = buffer.memory;
-    j->tensors[slot].offset = buffer.before / clattn_type_size(buffer.type);
-}
-
 /* The memory's rows [memory, H, D + gap], the gap NaN. */
 static guarded memory_rows(const fixture *f, const cjar_case *c, const double *rows) {
     const size_t width = (size_t)c->D + c->memory_gap, count = (size_t)c->memory * c->H * width;
@@ -68,7 +58,7 @@ static guarded memory_rows(const fixture *f, const cjar_case *c, const double *r
     return g;
 }
 
-static void upload(const cjar_case *c, const cjar_data *d, const double *grad_o, job *j) {
+static void upload(const cjar_case *c, const cjar_data *d, const double *grad_o, core_job *j) {
     const struct {
         int slot;
         const double *values;
@@ -76,43 +66,21 @@ static void upload(const cjar_case *c, const cjar_data *d, const double *grad_o,
                 {CLATTN_CJAR_O, NULL},        {CLATTN_CJAR_GRAD_Q, NULL}, {CLATTN_CJAR_GRAD_K, NULL},
                 {CLATTN_CJAR_GRAD_O, grad_o}, {CLATTN_CJAR_GRAD_V, NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        j->buffers[rows[i].slot] = strided_make(j->f, &j->tensors[rows[i].slot], rows[i].values);
+        core_job_put_rows(j, rows[i].slot, rows[i].values);
     if (c->memory > 0) {
         const size_t count = (size_t)c->H * c->memory * c->D;
-        put(j, CLATTN_CJAR_MEMORY_K, memory_rows(j->f, c, d->memory_k));
-        put(j, CLATTN_CJAR_MEMORY_V, memory_rows(j->f, c, d->memory_v));
-        put(j, CLATTN_CJAR_GRAD_MEMORY_K, guarded_make(j->f, CLATTN_F32, count));
-        put(j, CLATTN_CJAR_GRAD_MEMORY_V, guarded_make(j->f, CLATTN_F32, count));
+        core_job_put(j, CLATTN_CJAR_MEMORY_K, memory_rows(j->f, c, d->memory_k));
+        core_job_put(j, CLATTN_CJAR_MEMORY_V, memory_rows(j->f, c, d->memory_v));
+        core_job_put(j, CLATTN_CJAR_GRAD_MEMORY_K, guarded_make(j->f, CLATTN_F32, count));
+        core_job_put(j, CLATTN_CJAR_GRAD_MEMORY_V, guarded_make(j->f, CLATTN_F32, count));
     }
     if (d->link_rows) {
-        put(j, CLATTN_CJAR_LINK_ROWS, guarded_longs(j->f, d->link_rows, (size_t)c->n + 1));
-        put(j, CLATTN_CJAR_LINK_KEYS, guarded_ints(j->f, d->link_keys, (size_t)d->link_rows[c->n]));
+        core_job_put(j, CLATTN_CJAR_LINK_ROWS, guarded_longs(j->f, d->link_rows, (size_t)c->n + 1));
+        core_job_put(j, CLATTN_CJAR_LINK_KEYS, guarded_ints(j->f, d->link_keys, (size_t)d->link_rows[c->n]));
     }
     if (c->lengths)
-        put(j, CLATTN_CJAR_LENGTHS, guarded_ints(j->f, c->lengths, (size_t)c->B));
-    const int64_t saved = (int64_t)clattn_plan_saved_count(j->plan);
-    j->tensors[CLATTN_CJAR_SAVED] = clattn_tensor_make(NULL, CLATTN_F32, 1, &saved);
-    put(j, CLATTN_CJAR_SAVED, guarded_make(j->f, CLATTN_F32, (size_t)saved));
-}
-
-static void run_backward(job *j) {
-    guarded scratch = guarded_bytes(j->f, clattn_plan_workspace_size(j->plan));
-    const clattn_workspace workspace = {.memory = scratch.memory, .offset = scratch.before};
-    cl_event done = NULL;
-    assert_ok(clattn_enqueue_backward(j->plan, j->f->queue, j->tensors, CLATTN_CJAR_SLOTS, &workspace, 0, NULL, &done));
-    ck_assert_int_eq(clWaitForEvents(1, &done), CL_SUCCESS);
-    clReleaseEvent(done);
-    guarded_check(j->f, &scratch, "workspace");
-    guarded_free(&scratch);
-}
-
-static void release(job *j) {
-    for (int slot = 0; slot < CLATTN_CJAR_SLOTS; slot++) {
-        if (j->buffers[slot].memory)
-            guarded_check(j->f, &j->buffers[slot], "tensor");
-        guarded_free(&j->buffers[slot]);
-    }
-    clattn_plan_destroy(j->plan);
+        core_job_put(j, CLATTN_CJAR_LENGTHS, guarded_ints(j->f, c->lengths, (size_t)c->B));
+    core_job_put_saved(j, CLATTN_CJAR_SAVED);
 }
 
 /* ---- comparing ---- */
@@ -128,13 +96,13 @@ static void compare(const cjar_case *c, const char *name, double *got, const dou
 }
 
 /* [H, memory, D] from the reference's [memory, H, D]. */
-static void compare_memory(const cjar_case *c, const char *name, int slot, const double *want, job *j) {
+static void compare_memory(const cjar_case *c, const char *name, int slot, const double *want, core_job *j) {
     double *ordered = ref_split_heads(want, 1, c->memory, c->H, c->D);
     compare(c, name, guarded_read(j->f, &j->buffers[slot], name), ordered, (size_t)c->H * c->memory * c->D);
     free(ordered);
 }
 
-static void compare_all(const cjar_case *c, const cjar_data *d, const double *grad_o, job *j) {
+static void compare_all(const cjar_case *c, const cjar_data *d, const double *grad_o, core_job *j) {
     const ref_gradients want = {.q = ref_array(d->count), .k = ref_array(d->count), .v = ref_array(d->count)};
     const size_t memory = (size_t)c->memory * c->H * c->D;
     double *memory_k = ref_array(memory), *memory_v = ref_array(memory);
@@ -146,8 +114,7 @@ static void compare_all(const cjar_case *c, const cjar_data *d, const double *gr
     } rows[] = {
         {"q", CLATTN_CJAR_GRAD_Q, want.q}, {"k", CLATTN_CJAR_GRAD_K, want.k}, {"v", CLATTN_CJAR_GRAD_V, want.v}};
     for (int i = 0; i < 3; i++) {
-        double *got = strided_read(j->f, &j->buffers[rows[i].slot], &j->tensors[rows[i].slot], rows[i].name);
-        compare(c, rows[i].name, got, rows[i].want, d->count);
+        compare(c, rows[i].name, core_job_rows(j, rows[i].slot, rows[i].name), rows[i].want, d->count);
         free(rows[i].want);
     }
     if (c->memory > 0) {
@@ -158,46 +125,19 @@ static void compare_all(const cjar_case *c, const cjar_data *d, const double *gr
     free(memory_v);
 }
 
-/* NaN where the loss ignores: padding. */
-static double *draw_grad_o(const cjar_case *c, size_t count) {
-    rng r = rng_make(c->seed + 5);
-    double *grad_o = rng_array(&r, 1, count);
-    storage_round(c->type, grad_o, count);
-    for (size_t e = 0; e < count && c->nan && c->lengths; e++) {
-        const size_t row = e / (size_t)c->D, b = row / ((size_t)c->H * c->n);
-        if ((int)(row % c->n) >= c->lengths[b])
-            grad_o[e] = NAN;
-    }
-    return grad_o;
-}
-
 static void check(const fixture *f, const cjar_case *c) {
-    job j = {.f = f};
+    core_job j = {.f = f, .slots = CLATTN_CJAR_SLOTS};
     cjar_data data;
     cjar_data_make(c, &data);
-    double *grad_o = draw_grad_o(c, data.count);
+    double *grad_o = core_grad_o(c->type, c->B, c->H, c->n, c->D, c->nan ? c->lengths : NULL, c->seed);
     describe(c, &data, &j);
     upload(c, &data, grad_o, &j);
-    run_plan(f, j.plan, j.tensors, CLATTN_CJAR_SLOTS);
-    run_backward(&j);
+    core_job_run(&j);
     compare_all(c, &data, grad_o, &j);
-    release(&j);
+    core_job_release(&j);
     free(grad_o);
     cjar_data_free(&data);
 }
-
-/* The same device as a GPU's shapes see it: work-groups, local memory, barriers. */
-static fixture gpu_shaped;
-
-static void make_gpu_shaped(void) {
-    gpu_shaped = *device();
-    assert_ok(clattn_context_create(gpu_shaped.cl, gpu_shaped.device, NULL, &gpu_shaped.context));
-    clattn__caps caps = gpu_shaped.context->target.caps;
-    caps.kind = CLATTN__GPU;
-    clattn__target_choose(&caps, CLATTN_GEMM_TILE, &gpu_shaped.context->target);
-}
-
-static void free_gpu_shaped(void) { clattn_context_destroy(gpu_shaped.context); }
 
 /* ---- the table ---- */
 
@@ -257,6 +197,51 @@ START_TEST(empty_problems) {
 }
 END_TEST
 
+static void refuse(const clattn_cjar_problem *p, clattn_status status, const char *fragment) {
+    clattn_plan *plan = NULL;
+    assert_refused(clattn_cjar_plan(device()->context, p, &plan), status, fragment);
+    ck_assert_ptr_null(plan);
+}
+
+START_TEST(bad_gradients_are_refused) {
+    const cjar_case c = {SIZES(2, 3, 5, 8), WINDOW(1, 1), .memory = 4, .links = 6};
+    cjar_data data;
+    cjar_data_make(&c, &data);
+    const clattn_cjar_problem good = training(&c, &data);
+    clattn_cjar_problem p = good;
+    p.grad_o.rank = 0;
+    refuse(&p, CLATTN_INVALID_SHAPE, "grad_o has rank 0, but must have 4");
+    p = good;
+    p.grad_o.type = CLATTN_BF16;
+    refuse(&p, CLATTN_INVALID_TYPE, "grad_o has type bf16, but must have f32");
+    p = good;
+    p.grad_q.type = CLATTN_F16;
+    refuse(&p, CLATTN_INVALID_TYPE, "grad_q has type f16, but must have f32");
+    p = good;
+    p.grad_k.shape[2] = 6;
+    refuse(&p, CLATTN_INVALID_SHAPE, "grad_k has shape [2, 3, 6, 8], but must have [2, 3, 5, 8]");
+    p = good;
+    p.grad_v.stride[1] = 0;
+    refuse(&p, CLATTN_INVALID_SHAPE, "grad_v is an output of extent 3 along axis 1, but has stride 0 there");
+    p = good;
+    p.grad_memory_k.shape[1] = 5;
+    refuse(&p, CLATTN_INVALID_SHAPE, "grad_memory_k has shape [3, 5, 8], but must have [3, 4, 8]");
+    p = good;
+    p.grad_memory_v.type = CLATTN_F16;
+    refuse(&p, CLATTN_INVALID_TYPE, "grad_memory_v has type f16, but must have f32");
+    p = good;
+    p.grad_memory_v.rank = 0;
+    refuse(&p, CLATTN_INVALID_SHAPE, "grad_memory_v has rank 0, but must have 3");
+    p = good;
+    p.grad_memory_v.stride[0] = 0;
+    refuse(&p, CLATTN_INVALID_SHAPE, "grad_memory_v is an output of extent 3 along axis 0, but has stride 0 there");
+    p = good;
+    p.link_keys.shape[0] = INT64_C(1) << 31;
+    refuse(&p, CLATTN_UNSUPPORTED, "cjar backward: 2147483648 links, at most 2147483647");
+    cjar_data_free(&data);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cjar gradients");
     TCase *core = tcase_create("core");
@@ -265,6 +250,7 @@ int main(void) {
     tcase_add_loop_test(core, gradients_gpu_shaped, 0, (CASES + 3) / 4);
     tcase_add_loop_test(core, gradients_in_16_bits, 0, (CASES + 3) / 4);
     tcase_add_loop_test(core, empty_problems, 0, 4);
+    tcase_add_test(core, bad_gradients_are_refused);
     suite_add_tcase(suite, core);
     return run_device_suite(suite);
 }

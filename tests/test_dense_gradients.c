@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/object.h"
 #include "harness/close.h"
+#include "harness/core_job.h"
 #include "harness/dense_case.h"
-#include "harness/rng.h"
-#include "harness/run.h"
-#include "harness/storage.h"
+#include "harness/gpu_shaped.h"
 
 #define SIZES(b, h, m, n, d) .B = b, .H = h, .M = m, .N = n, .D = d, .HKV = h, .DV = d
 
@@ -16,12 +14,9 @@
 
 /* summed: axes of the bias gradient with an extent of 1, though the bias has more numbers. */
 typedef struct job {
-    const fixture *f;
+    core_job core;
     int summed;
     clattn_dense_problem p;
-    clattn_tensor tensors[CLATTN_DENSE_SLOTS];
-    guarded buffers[CLATTN_DENSE_SLOTS];
-    clattn_plan *plan;
 } job;
 
 /* Of the bias gradient: 1 where the bias has no numbers of its own, too. */
@@ -46,7 +41,7 @@ static void describe(const dense_case *c, job *j) {
     j->p.grad_v = j->p.v;
     if (c->bias)
         j->p.grad_bias = clattn_tensor_make(NULL, CLATTN_F32, 4, shape);
-    assert_ok(clattn_dense_plan(j->f->context, &j->p, &j->plan));
+    assert_ok(clattn_dense_plan(j->core.f->context, &j->p, &j->core.plan));
     const clattn_tensor all[CLATTN_DENSE_SLOTS] = {
         [CLATTN_DENSE_Q] = j->p.q,
         [CLATTN_DENSE_K] = j->p.k,
@@ -63,13 +58,7 @@ static void describe(const dense_case *c, job *j) {
         [CLATTN_DENSE_GRAD_BIAS] = j->p.grad_bias,
     };
     for (int slot = 0; slot < CLATTN_DENSE_SLOTS; slot++)
-        j->tensors[slot] = all[slot];
-}
-
-static void put(job *j, int slot, guarded buffer) {
-    j->buffers[slot] = buffer;
-    j->tensors[slot].memory = buffer.memory;
-    j->tensors[slot].offset = buffer.before / clattn_type_size(buffer.type);
+        j->core.tensors[slot] = all[slot];
 }
 
 static void upload(const dense_case *c, const dense_data *d, const double *grad_o, job *j) {
@@ -80,44 +69,19 @@ static void upload(const dense_case *c, const dense_data *d, const double *grad_
                 {CLATTN_DENSE_O, NULL},      {CLATTN_DENSE_GRAD_O, grad_o}, {CLATTN_DENSE_GRAD_Q, NULL},
                 {CLATTN_DENSE_GRAD_K, NULL}, {CLATTN_DENSE_GRAD_V, NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        j->buffers[rows[i].slot] = strided_make(j->f, &j->tensors[rows[i].slot], rows[i].values);
+        core_job_put_rows(&j->core, rows[i].slot, rows[i].values);
     if (d->bias) {
         int64_t shape[4];
-        put(j, CLATTN_DENSE_BIAS, guarded_upload(j->f, CLATTN_F32, d->bias, d->bias_count));
-        put(j, CLATTN_DENSE_GRAD_BIAS, guarded_make(j->f, CLATTN_F32, bias_extents(c, j->summed, shape)));
+        core_job_put(&j->core, CLATTN_DENSE_BIAS, guarded_upload(j->core.f, CLATTN_F32, d->bias, d->bias_count));
+        core_job_put(&j->core, CLATTN_DENSE_GRAD_BIAS, guarded_make(j->core.f, CLATTN_F32, bias_extents(c, j->summed, shape)));
     }
     if (d->lse)
-        put(j, CLATTN_DENSE_LSE, guarded_make(j->f, CLATTN_F32, d->lse_count));
+        core_job_put(&j->core, CLATTN_DENSE_LSE, guarded_make(j->core.f, CLATTN_F32, d->lse_count));
     if (c->key_lengths)
-        put(j, CLATTN_DENSE_KEY_LENGTHS, guarded_ints(j->f, c->key_lengths, (size_t)c->B));
+        core_job_put(&j->core, CLATTN_DENSE_KEY_LENGTHS, guarded_ints(j->core.f, c->key_lengths, (size_t)c->B));
     if (c->query_lengths)
-        put(j, CLATTN_DENSE_QUERY_LENGTHS, guarded_ints(j->f, c->query_lengths, (size_t)c->B));
-    const int64_t saved = (int64_t)clattn_plan_saved_count(j->plan);
-    if (saved > 0) {
-        j->tensors[CLATTN_DENSE_SAVED] = clattn_tensor_make(NULL, CLATTN_F32, 1, &saved);
-        put(j, CLATTN_DENSE_SAVED, guarded_make(j->f, CLATTN_F32, (size_t)saved));
-    }
-}
-
-static void run_backward(job *j) {
-    guarded scratch = guarded_bytes(j->f, clattn_plan_workspace_size(j->plan));
-    const clattn_workspace workspace = {.memory = scratch.memory, .offset = scratch.before};
-    cl_event done = NULL;
-    assert_ok(
-        clattn_enqueue_backward(j->plan, j->f->queue, j->tensors, CLATTN_DENSE_SLOTS, &workspace, 0, NULL, &done));
-    ck_assert_int_eq(clWaitForEvents(1, &done), CL_SUCCESS);
-    clReleaseEvent(done);
-    guarded_check(j->f, &scratch, "workspace");
-    guarded_free(&scratch);
-}
-
-static void release(job *j) {
-    for (int slot = 0; slot < CLATTN_DENSE_SLOTS; slot++) {
-        if (j->buffers[slot].memory)
-            guarded_check(j->f, &j->buffers[slot], "tensor");
-        guarded_free(&j->buffers[slot]);
-    }
-    clattn_plan_destroy(j->plan);
+        core_job_put(&j->core, CLATTN_DENSE_QUERY_LENGTHS, guarded_ints(j->core.f, c->query_lengths, (size_t)c->B));
+    core_job_put_saved(&j->core, CLATTN_DENSE_SAVED);
 }
 
 /* ---- comparing ---- */
@@ -145,7 +109,7 @@ static void compare_bias(const dense_case *c, const double *full, job *j) {
             for (int i = 0; i < c->M; i++)
                 for (int k = 0; k < c->N; k++)
                     want[((b % s[0] * s[1] + h % s[1]) * s[2] + i % s[2]) * s[3] + k % s[3]] += full[e++];
-    compare(c, "bias", guarded_read(j->f, &j->buffers[CLATTN_DENSE_GRAD_BIAS], "grad_bias"), want, count);
+    compare(c, "bias", guarded_read(j->core.f, &j->core.buffers[CLATTN_DENSE_GRAD_BIAS], "grad_bias"), want, count);
     free(want);
 }
 
@@ -164,8 +128,7 @@ static void compare_all(const dense_case *c, const dense_data *d, const double *
                 {"k", CLATTN_DENSE_GRAD_K, want.k, d->k_count},
                 {"v", CLATTN_DENSE_GRAD_V, want.v, d->v_count}};
     for (int i = 0; i < 3; i++) {
-        double *got = strided_read(j->f, &j->buffers[rows[i].slot], &j->tensors[rows[i].slot], rows[i].name);
-        compare(c, rows[i].name, got, rows[i].want, rows[i].count);
+        compare(c, rows[i].name, core_job_rows(&j->core, rows[i].slot, rows[i].name), rows[i].want, rows[i].count);
         free(rows[i].want);
     }
     if (c->bias)
@@ -173,46 +136,19 @@ static void compare_all(const dense_case *c, const dense_data *d, const double *
     free(want.bias);
 }
 
-/* NaN where the loss ignores: padding queries. */
-static double *draw_grad_o(const dense_case *c, size_t count) {
-    rng r = rng_make(c->seed + 5);
-    double *grad_o = rng_array(&r, 1, count);
-    storage_round(c->type, grad_o, count);
-    for (size_t e = 0; e < count && c->nan && c->query_lengths; e++) {
-        const size_t row = e / (size_t)c->DV, b = row / ((size_t)c->H * c->M);
-        if ((int)(row % c->M) >= c->query_lengths[b])
-            grad_o[e] = NAN;
-    }
-    return grad_o;
-}
-
 static void check(const fixture *f, const dense_case *c, int summed) {
-    job j = {.f = f, .summed = summed};
+    job j = {.core = {.f = f, .slots = CLATTN_DENSE_SLOTS}, .summed = summed};
     dense_data data;
     dense_data_make(c, &data);
-    double *grad_o = draw_grad_o(c, data.o_count);
+    double *grad_o = core_grad_o(c->type, c->B, c->H, c->M, data.ref.DV, c->nan ? c->query_lengths : NULL, c->seed);
     describe(c, &j);
     upload(c, &data, grad_o, &j);
-    run_plan(f, j.plan, j.tensors, CLATTN_DENSE_SLOTS);
-    run_backward(&j);
+    core_job_run(&j.core);
     compare_all(c, &data, grad_o, &j);
-    release(&j);
+    core_job_release(&j.core);
     free(grad_o);
     dense_data_free(&data);
 }
-
-/* The same device as a GPU's shapes see it: work-groups, local memory, barriers. */
-static fixture gpu_shaped;
-
-static void make_gpu_shaped(void) {
-    gpu_shaped = *device();
-    assert_ok(clattn_context_create(gpu_shaped.cl, gpu_shaped.device, NULL, &gpu_shaped.context));
-    clattn__caps caps = gpu_shaped.context->target.caps;
-    caps.kind = CLATTN__GPU;
-    clattn__target_choose(&caps, CLATTN_GEMM_TILE, &gpu_shaped.context->target);
-}
-
-static void free_gpu_shaped(void) { clattn_context_destroy(gpu_shaped.context); }
 
 /* ---- the table ---- */
 
@@ -302,7 +238,7 @@ END_TEST
 START_TEST(bad_gradients_are_refused) {
     const dense_case c = {SIZES(2, 3, 4, 5, 8), .bias = BIAS_FULL};
     clattn_plan *plan = NULL;
-    job j = {.f = device()};
+    job j = {.core = {.f = device()}};
     describe(&c, &j);
     clattn_dense_problem p = j.p;
     p.grad_o.rank = 0;
@@ -322,7 +258,7 @@ START_TEST(bad_gradients_are_refused) {
     p = j.p;
     p.bias.rank = 0;
     assert_refused(clattn_dense_plan(device()->context, &p, &plan), CLATTN_INVALID_ARGUMENT, "grad_bias");
-    clattn_plan_destroy(j.plan);
+    clattn_plan_destroy(j.core.plan);
 }
 END_TEST
 

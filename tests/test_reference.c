@@ -158,6 +158,108 @@ START_TEST(topk_takes_the_lowest_key_of_a_tie) {
 }
 END_TEST
 
+/* ---- gradients ---- */
+
+enum { DENSE, SELECTED, ALL, ADAPTIVE, KINDS };
+
+/* Σ o grad_o of a core as a function of its inputs; w, bias, of ADAPTIVE. */
+typedef struct core_loss {
+    ref_attention *a;
+    int kind;
+    double *w, *bias, *grad_o;
+} core_loss;
+
+static double loss_of(const core_loss *l) {
+    double *o = ref_array(outputs(l->a)), sum = 0;
+    if (l->kind == DENSE)
+        ref_dense_core(l->a, o, NULL);
+    else if (l->kind == ADAPTIVE)
+        ref_assa_adaptive_core(l->a, l->w, o);
+    else
+        ref_assa_topk_core(l->a, 3, l->kind == ALL ? REF_ALL : REF_SELECTED, o, NULL, NULL);
+    for (size_t e = 0; e < outputs(l->a); e++)
+        sum += o[e] * l->grad_o[e];
+    free(o);
+    return sum;
+}
+
+static void check_slopes(const core_loss *l, const char *name, const double *values, size_t count, const double *got) {
+    const double h = 1e-5;
+    double *want = ref_array(count), *moved = (double *)values;
+    for (size_t e = 0; e < count; e++) {
+        const double kept = moved[e];
+        moved[e] = kept + h;
+        want[e] = loss_of(l);
+        moved[e] = kept - h;
+        want[e] = isinf(kept) ? 0 : (want[e] - loss_of(l)) / (2 * h);
+        moved[e] = kept;
+    }
+    assert_close(name, got, want, count, 1e-8);
+    free(want);
+}
+
+/* 2 x 6 tokens in windows of 2 x 2, rolled; heads share keys. */
+START_TEST(gradients_are_slopes) {
+    const ref_grid grid = {2, 6, 2, 1};
+    const int n = 12, heads = 4;
+    ref_attention a = attention_make(30, 2, heads, 2, n, n, 3);
+    rng r = rng_make(31);
+    const size_t rows = (size_t)2 * heads * n, keys = rows / 2 * 3;
+    double *table = rng_array(&r, 1, 9 * heads), *bias = ref_array((size_t)heads * n * n), grad_w[2] = {0, 0};
+    const core_loss l = {&a, _i, rng_array(&r, 1, 2), bias, rng_array(&r, 1, outputs(&a))};
+    const ref_gradients g = {ref_array(rows * 3), ref_array(keys), ref_array(keys), ref_array(rows * n)};
+    a.mask.causal = _i != ADAPTIVE;
+    ref_assa_window_bias(&grid, heads, table, bias);
+    if (_i == ADAPTIVE) {
+        const ptrdiff_t strides[] = {0, n * n, n, 1};
+        a.bias = bias;
+        memcpy(a.bias_stride, strides, sizeof strides);
+        ref_assa_adaptive_gradients(&a, l.w, l.grad_o, &g, grad_w);
+        check_slopes(&l, "w", l.w, 2, grad_w);
+        for (size_t e = 0; e < rows / 2 * n; e++)
+            g.bias[e] += g.bias[rows / 2 * n + e]; /* both sequences have it */
+        check_slopes(&l, "bias", bias, rows / 2 * n, g.bias);
+    } else if (_i == DENSE) {
+        ref_dense_gradients(&a, l.grad_o, &g);
+    } else {
+        ref_assa_topk_gradients(&a, 3, _i == ALL ? REF_ALL : REF_SELECTED, l.grad_o, &g);
+    }
+    check_slopes(&l, "q", a.q, rows * 3, g.q);
+    check_slopes(&l, "k", a.k, keys, g.k);
+    check_slopes(&l, "v", a.v, keys, g.v);
+    double *const owned[] = {table, bias, l.w, l.grad_o, g.q, g.k, g.v, g.bias};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    attention_free(&a);
+}
+END_TEST
+
+/* Windows as a bias over the whole sequence are the layer's windows. */
+START_TEST(windows_are_a_bias) {
+    const ref_grid grid = {4, 6, 2, 1};
+    rng r = rng_make(33);
+    double *table = rng_array(&r, 1, 9), *bias = ref_array(24 * 24), *x = rng_array(&r, 1, 24 * 3), w[2] = {0.3, -0.2};
+    double eye[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1}, both[18] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1};
+    double y[72], o[72];
+    const ref_weight weights[] = {{"qkv.to_q.weight", 2, {3, 3}, eye},
+                                  {"qkv.to_kv.weight", 2, {6, 3}, both},
+                                  {"proj.weight", 2, {3, 3}, eye},
+                                  {"w", 1, {2}, w},
+                                  {"relative_position_bias_table", 2, {9, 1}, table}};
+    const ref_layer layer = {.B = 1, .n = 24, .d = 3, .H = 1, .weights = weights, .weight_count = 5};
+    ref_attention a = {.B = 1, .H = 1, .HKV = 1, .M = 24, .N = 24, .D = 3, .DV = 3, .scale = 1 / sqrt(3), .q = x, .k = x,
+                       .v = x, .bias = bias, .bias_stride = {0, 0, 24, 1}};
+    a.mask = ref_mask_make(false, NULL);
+    ref_assa_window_bias(&grid, 1, table, bias);
+    ref_assa_adaptive_core(&a, w, o);
+    ref_assa_adaptive_layer(&layer, 4, 6, 2, 1, x, y);
+    assert_close("windows", o, y, 72, exact);
+    free(x);
+    free(bias);
+    free(table);
+}
+END_TEST
+
 /* More places than keys: dense attention, and the places left over hold −1. */
 START_TEST(topk_of_all_keys_is_dense) {
     ref_attention a = attention_make(6, 1, 2, 1, 3, 5, 2);
@@ -304,6 +406,8 @@ static Suite *reference_suite(void) {
     tcase_add_test(cores, padding_does_not_leak);
     tcase_add_test(cores, topk_takes_the_lowest_key_of_a_tie);
     tcase_add_test(cores, topk_of_all_keys_is_dense);
+    tcase_add_loop_test(cores, gradients_are_slopes, 0, KINDS);
+    tcase_add_test(cores, windows_are_a_bias);
     tcase_add_test(cores, cas_query_cancels);
     tcase_add_test(cores, cjar_multiply_is_a_sum_over_the_window);
     tcase_add_test(cores, aft_survives_huge_keys);

@@ -23,6 +23,9 @@ typedef struct row_view {
 #define VIEW(x, b, h) ((row_view){x + x##_offset + (b) * x##_batch + (h) * x##_head, x##_row})
 #define GRADIENT_PARAMETERS(x)                                                                                         \
     __global STORAGE(TYPE_O) *x, const long x##_offset, const long x##_batch, const long x##_head, const long x##_row
+#define SUM_PARAMETERS(x)                                                                                              \
+    __global const float *x, const long x##_offset, const long x##_batch, const long x##_head, const long x##_row
+#define ROW_OF(x, b, h, i) (x##_offset + (b) * x##_batch + (h) * x##_head + (i) * x##_row)
 
 inline float row_dot(const row_view a, const long i, const row_view b, const long j, const int size) {
     const long ai = i * a.stride, bj = j * b.stride;
@@ -51,10 +54,14 @@ inline void row_clear(float *acc, const int size) {
         acc[c] = 0.0f;
 }
 
-// A row of a gradient: replaced, or added to.
-inline void row_store(__global STORAGE(TYPE_O) *to, const long at, const float *acc, const int size, const int add) {
+inline void row_load(float *acc, __global const float *from, const long at, const int size) {
     for (int c = 0; c < size; c++)
-        STORE(TYPE_O, to, at + c, add ? LOAD(TYPE_O, to, at + c) + acc[c] : acc[c]);
+        acc[c] = from[at + c];
+}
+
+inline void row_store(__global STORAGE(TYPE_O) *to, const long at, const float *acc, const int size) {
+    for (int c = 0; c < size; c++)
+        STORE(TYPE_O, to, at + c, acc[c]);
 }
 
 #endif

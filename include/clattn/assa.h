@@ -21,6 +21,18 @@
  * window have the bias table[(y - y' + window - 1) * (2 window - 1) + x - x' + window - 1][head]; where the
  * roll brought two tokens together that are not neighbours (Swin regions) the mask is -100, else 0. Outputs
  * stand where their queries stood. Computed in one pass, memory O(n).
+ *
+ * Gradients, with G = dO V^T and dQ = scale dS K, dK = scale dS^T Q in both modes:
+ *
+ *     topk      the choice is constant, ties included: the keys that forward kept. m_j = 1 for a kept key, else 0
+ *               dV_j = sum_i m_ij p_ij dO_i     dS_ij = p_ij (m_ij G_ij - c_i)     c_i = sum over kept j of p_ij G_ij
+ *               SELECTED: over the kept keys alone. ALL: over every visible key, dropped ones give -p_ij c_i
+ *     adaptive  P = softmax(S), R = relu(S)     dV = (w'_0 P + w'_1 R^2)^T dO     D1_i = sum_j P_ij G_ij
+ *               dS = w'_0 P (G - D1) + 2 w'_1 R G     dtable: the sum of dS over all pairs that an entry serves
+ *               dw_t = w'_t (D_t - w'_0 D_0 - w'_1 D_1), D_0 and D_1 the sums of P G and R^2 G over all pairs
+ *
+ * Of a query that sees no key, of a key that nobody sees (SELECTED: keeps) and of padding they are 0, whatever dO holds
+ * at such a query. One writer a gradient, which adds in one order: the same bits in every run.
  */
 #ifndef CLATTN_ASSA_H
 #define CLATTN_ASSA_H
@@ -53,6 +65,13 @@ typedef enum clattn_assa_slot {
     CLATTN_ASSA_QUERY_LENGTHS,
     CLATTN_ASSA_MIX,
     CLATTN_ASSA_TABLE,
+    CLATTN_ASSA_SAVED,  /* [clattn_plan_saved_count], F32, where problem.train: written by forward, read by backward */
+    CLATTN_ASSA_GRAD_O, /* backward: in, beside o and every input of forward */
+    CLATTN_ASSA_GRAD_Q, /* backward: out, like all that follow */
+    CLATTN_ASSA_GRAD_K,
+    CLATTN_ASSA_GRAD_V,
+    CLATTN_ASSA_GRAD_MIX,
+    CLATTN_ASSA_GRAD_TABLE,
     CLATTN_ASSA_SLOTS
 } clattn_assa_slot;
 
@@ -60,6 +79,11 @@ typedef enum clattn_assa_slot {
  * q [B,H,M,D], k [B,Hkv,N,D], v [B,Hkv,N,Dv], o [B,H,M,Dv]: f32, f16 or bf16, all four of one type; D and
  *     Dv 1..256; Hkv divides H. Any strides with innermost 1. Mode adaptive: M = N
  * scale  0 (default) means 1/sqrt(D)
+ * train  plan a backward pass too (clattn_enqueue_backward). It takes the inputs of the forward call, its o, and its
+ *     indices, scores and lse where the problem has them: these must be contiguous, and are not saved again. SAVED
+ *     holds the others that backward reads: indices and scores where top < N; lse where a softmax runs over all visible
+ *     keys (ALL, top >= N, adaptive). At most 2^31 - 1 kept pairs a head
+ * grad_o, grad_q, grad_k, grad_v  where train: layouts of the gradients, shapes and type of o, q, k, v; overwritten
  *
  * Mode topk only (rank 0: none)
  * top          k: 1 or more; more than a query sees is all that it sees
@@ -76,7 +100,9 @@ typedef enum clattn_assa_slot {
  * window       0 (default): the whole sequence; else side of a window, up to 4096
  * grid         rows and columns, both multiples of window, rows * columns = N; {0, 0} means window x window
  * shift        0..window-1
- * table        [(2 window - 1)^2, H], f32, contiguous, where window > 0 */
+ * table        [(2 window - 1)^2, H], f32, contiguous, where window > 0
+ * grad_mix, grad_table  where train: as mix and table. rank 0: not wanted
+ * accumulate   grad_mix and grad_table are added to what they hold; default: overwritten */
 typedef struct clattn_assa_problem {
     clattn_tensor q, k, v, o;
     clattn_assa_mode mode;
@@ -88,11 +114,13 @@ typedef struct clattn_assa_problem {
     clattn_tensor indices, scores, lse;
     clattn_tensor mix, table;
     int64_t window, grid[2], shift;
+    bool train, accumulate;
+    clattn_tensor grad_o, grad_q, grad_k, grad_v, grad_mix, grad_table;
 } clattn_assa_problem;
 
 /* Plan a core; tensors are numbered by clattn_assa_slot.
- * Errors: INVALID_ARGUMENT, INVALID_SHAPE, INVALID_TYPE (field and both values), UNSUPPORTED (head size above 256,
- * with the reason), BUILD_FAILED, OpenCL's codes. Thread-safety: any thread. */
+ * Errors: INVALID_ARGUMENT, INVALID_SHAPE, INVALID_TYPE (field and both values), UNSUPPORTED (head size above 256, too many
+ * kept pairs, with the reason), BUILD_FAILED, OpenCL's codes. Thread-safety: any thread. */
 CLATTN_API CLATTN_MUST_CHECK clattn_status clattn_assa_plan(clattn_context *context, const clattn_assa_problem *problem,
                                                             clattn_plan **plan);
 

@@ -114,6 +114,28 @@ clattn_status clattn__layout_check(const clattn_tensor *t, const clattn__layout_
     return check_count(t, r, error);
 }
 
+clattn_status clattn__gradient_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like,
+                                     clattn_type type, bool output, clattn__error *error) {
+    clattn__layout_rule rule = {.name = name, .rank = like->rank, .output = output};
+    for (int i = 0; i < like->rank; i++)
+        rule.shape[i] = like->shape[i];
+    clattn_status status = clattn__layout_check(tensor, &rule, error);
+    if (status == CLATTN_SUCCESS && tensor->type != type)
+        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must have %s", name,
+                              clattn_type_name(tensor->type), clattn_type_name(type));
+    return status;
+}
+
+clattn_status clattn__contiguous_check(const char *name, const clattn_tensor *tensor, clattn__error *error) {
+    const clattn_tensor want = clattn_tensor_make(NULL, tensor->type, tensor->rank, tensor->shape);
+    char got_text[256], want_text[256];
+    if (clattn__layout_equal(tensor, &want))
+        return CLATTN_SUCCESS;
+    clattn__layout_text(tensor, got_text, sizeof got_text);
+    clattn__layout_text(&want, want_text, sizeof want_text);
+    return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s is %s, but must be contiguous: %s", name, got_text, want_text);
+}
+
 clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum, clattn__error *error) {
     if (value >= minimum && value <= maximum)
         return CLATTN_SUCCESS;

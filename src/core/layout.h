@@ -23,6 +23,13 @@ typedef struct clattn__layout_rule {
 
 clattn_status clattn__layout_check(const clattn_tensor *tensor, const clattn__layout_rule *rule, clattn__error *error);
 
+/* A gradient has the shape of what it belongs to, and this type. Errors: INVALID_SHAPE, INVALID_TYPE. */
+clattn_status clattn__gradient_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like,
+                                     clattn_type type, bool output, clattn__error *error);
+
+/* No gaps, in order. Errors: INVALID_SHAPE. */
+clattn_status clattn__contiguous_check(const char *name, const clattn_tensor *tensor, clattn__error *error);
+
 bool clattn__layout_absent(const clattn_tensor *tensor);
 
 /* Elements from the first to one past the last that the layout reaches; 0 for an empty one. */

@@ -313,6 +313,10 @@ static clattn_status backward(const void *desc, const clattn_layer_shape *shape,
     if (status != CLATTN_SUCCESS)
         return status;
     const bool adaptive = d.mode == CLATTN_ASSA_ADAPTIVE;
+    if (!adaptive && d.k < shape->length)
+        status = clattn__assa_backward_check(shape->batch * d.heads, shape->length, d.k, error);
+    if (status != CLATTN_SUCCESS)
+        return status;
     const clattn__self self = clattn__self_saved(plan, d.model_size, d.heads, shape);
     const topk_lists lists = adaptive ? (topk_lists){absent, absent} : save_lists(&d, shape, plan);
     clattn__self_weights weights = weights_of(&d);
@@ -351,4 +355,6 @@ const clattn__variant clattn__variant_assa = {.name = "assa",
                                               .load = load,
                                               .forward = forward,
                                               .backward = backward,
-                                              .core = clattn__assa_core};
+                                              .core = clattn__assa_core,
+                                              .core_trains = clattn__assa_core_trains,
+                                              .core_backward = clattn__assa_core_backward};

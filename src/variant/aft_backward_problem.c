@@ -28,18 +28,11 @@ static bool absent(const clattn_aft_problem *p, int slot) { return clattn__layou
 
 static clattn_status check_one(const clattn_aft_problem *p, const struct gradient *g, clattn__error *error) {
     const clattn_tensor *tensor = &p->tensor[g->slot], *like = &p->tensor[g->like];
-    clattn__layout_rule rule = {.name = g->name, .rank = like->rank, .output = g->slot != CLATTN_AFT_GRAD_Y};
     if (g->optional && absent(p, g->slot))
         return CLATTN_SUCCESS;
     if (absent(p, g->like))
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "%s is given, but %s is not", g->name, g->like_name);
-    for (int i = 0; i < like->rank; i++)
-        rule.shape[i] = like->shape[i];
-    clattn_status status = clattn__layout_check(tensor, &rule, error);
-    if (status == CLATTN_SUCCESS && tensor->type != like->type)
-        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must have %s, as %s", g->name,
-                              clattn_type_name(tensor->type), clattn_type_name(like->type), g->like_name);
-    return status;
+    return clattn__gradient_check(g->name, tensor, like, like->type, g->slot != CLATTN_AFT_GRAD_Y, error);
 }
 
 /* Is what a gradient belongs to read by the mode? */

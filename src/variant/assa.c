@@ -1,5 +1,5 @@
 /* assa: problem -> plan. */
-#include "variant/assa.h"
+#include "variant/assa_backward.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -71,6 +71,8 @@ static clattn_status check_extra(const clattn_assa_problem *p, const extra *e, c
     if (status == CLATTN_SUCCESS && !e->rule.integer && e->tensor->type != CLATTN_F32)
         status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be f32", e->rule.name,
                               clattn_type_name(e->tensor->type));
+    if (status == CLATTN_SUCCESS && e->slot == CLATTN_ASSA_TABLE)
+        status = clattn__contiguous_check(e->rule.name, e->tensor, error);
     return status;
 }
 
@@ -83,7 +85,7 @@ static clattn_status check_topk(const clattn_assa_problem *p, clattn__error *err
 }
 
 static clattn_status check_adaptive(const clattn_assa_problem *p, clattn__assa_window *window, clattn__error *error) {
-    const int64_t m = p->q.shape[2], n = p->k.shape[2], h = p->q.shape[1], line = 2 * p->window - 1;
+    const int64_t m = p->q.shape[2], n = p->k.shape[2];
     if (p->causal != CLATTN_CAUSAL_NONE)
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT,
                             "causal is %d, but mode adaptive sees all keys: it must be 0", (int)p->causal);
@@ -100,10 +102,6 @@ static clattn_status check_adaptive(const clattn_assa_problem *p, clattn__assa_w
     if (clattn__layout_absent(&p->table) != (p->window == 0))
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "window is %" PRId64 ", but table is %s", p->window,
                             p->window == 0 ? "given" : "missing");
-    if (p->window > 0 && h > 1 && p->table.stride[0] != h)
-        return clattn__fail(error, CLATTN_INVALID_SHAPE,
-                            "table has row stride %" PRId64 ", but must be contiguous: %" PRId64 " of %" PRId64 " rows",
-                            p->table.stride[0], h, line * line);
     return CLATTN_SUCCESS;
 }
 
@@ -118,12 +116,12 @@ static clattn_status check(const clattn_assa_problem *p, clattn__assa_window *wi
         list_extras(p, extras);
     for (int i = 0; i < EXTRAS && status == CLATTN_SUCCESS; i++)
         status = check_extra(p, &extras[i], error);
-    return status;
+    return status == CLATTN_SUCCESS && p->train ? clattn__assa_gradients_check(p, error) : status;
 }
 
 /* ---- the plan ---- */
 
-static void bind(clattn__plan *plan, const clattn_assa_problem *p) {
+void clattn__assa_bind(clattn__plan *plan, const clattn_assa_problem *p) {
     extra extras[EXTRAS];
     list_extras(p, extras);
     clattn__plan_bind(plan, CLATTN_ASSA_Q, "q", &p->q, false);
@@ -135,65 +133,97 @@ static void bind(clattn__plan *plan, const clattn_assa_problem *p) {
             clattn__plan_bind(plan, extras[i].slot, extras[i].rule.name, extras[i].tensor, false);
 }
 
-static clattn__operand optional(int slot, const clattn_tensor *tensor) {
+clattn__operand clattn__assa_optional(int slot, const clattn_tensor *tensor) {
     return clattn__layout_absent(tensor) ? absent : (clattn__operand){slot, 0};
 }
 
-static clattn__sizes sizes_of(const clattn_assa_problem *p) {
+clattn__sizes clattn__assa_sizes(const clattn_assa_problem *p) {
     return (clattn__sizes){p->q.shape[0], p->q.shape[1], p->k.shape[1], p->q.shape[2],
                            p->k.shape[2], p->q.shape[3], p->v.shape[3]};
 }
 
-static float scale_of(const clattn_assa_problem *p) {
+float clattn__assa_scale(const clattn_assa_problem *p) {
     return p->scale != 0 ? p->scale : 1.0f / sqrtf((float)p->q.shape[3]);
+}
+
+static clattn__operand leave(clattn__plan *plan, int slot, const clattn_tensor *tensor, bool wanted, int64_t count) {
+    if (clattn__layout_absent(tensor) && wanted)
+        return clattn__plan_save(plan, CLATTN_ASSA_SAVED, count);
+    return clattn__assa_optional(slot, tensor);
+}
+
+clattn__assa_left clattn__assa_leave(clattn__plan *plan, const clattn_assa_problem *p) {
+    const int64_t rows = p->q.shape[0] * p->q.shape[1] * p->q.shape[2];
+    const bool listed = p->mode == CLATTN_ASSA_TOPK && p->top < p->k.shape[2];
+    const bool lists = p->train && listed, lse = p->train && (!listed || p->normalise == CLATTN_ASSA_ALL);
+    clattn__assa_left l = {.listed = listed};
+    l.indices = leave(plan, CLATTN_ASSA_INDICES, &p->indices, lists, lists ? rows * p->top : 0);
+    l.scores = leave(plan, CLATTN_ASSA_SCORES, &p->scores, lists, lists ? rows * p->top : 0);
+    l.lse = leave(plan, CLATTN_ASSA_LSE, &p->lse, lse, rows);
+    return l;
+}
+
+/* Those of the caller's tensor; of none, those of [.., rows, columns] in order. */
+static void strides_of(const clattn_tensor *tensor, int64_t heads, int64_t rows, int64_t columns, int64_t stride[3]) {
+    const int64_t contiguous[] = {heads * rows * columns, rows * columns, columns};
+    for (int i = 0; i < 3; i++)
+        stride[i] = clattn__layout_absent(tensor) ? contiguous[i] : tensor->stride[i];
 }
 
 static void plan_topk(const clattn_assa_problem *p, const clattn__target *target, clattn__plan *plan) {
     const clattn__view k = clattn__view_of(CLATTN_ASSA_K, &p->k), v = clattn__view_of(CLATTN_ASSA_V, &p->v);
-    clattn__assa_topk t = {.sizes = sizes_of(p),
+    const clattn__assa_left left = clattn__assa_leave(plan, p);
+    const int64_t heads = p->q.shape[1], rows = p->q.shape[2];
+    clattn__assa_topk t = {.sizes = clattn__assa_sizes(p),
                            .q = clattn__view_of(CLATTN_ASSA_Q, &p->q),
                            .o = clattn__view_of(CLATTN_ASSA_O, &p->o),
-                           .indices = optional(CLATTN_ASSA_INDICES, &p->indices),
-                           .scores = optional(CLATTN_ASSA_SCORES, &p->scores),
-                           .lse = optional(CLATTN_ASSA_LSE, &p->lse),
-                           .key_lengths = optional(CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths),
-                           .query_lengths = optional(CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths),
-                           .scale = scale_of(p),
+                           .indices = left.indices,
+                           .scores = left.scores,
+                           .lse = left.lse,
+                           .key_lengths = clattn__assa_optional(CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths),
+                           .query_lengths = clattn__assa_optional(CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths),
+                           .scale = clattn__assa_scale(p),
                            .k = p->top,
                            .right = p->causal != CLATTN_CAUSAL_NONE ? 0 : -1,
                            .bottom_right = p->causal == CLATTN_CAUSAL_BOTTOM_RIGHT,
                            .normalise_all = p->normalise == CLATTN_ASSA_ALL};
-    for (int i = 0; i < 3; i++) {
-        t.indices_stride[i] = p->indices.stride[i];
-        t.scores_stride[i] = p->scores.stride[i];
-        t.lse_stride[i] = p->lse.stride[i];
-    }
+    strides_of(&p->indices, heads, rows, p->top, t.indices_stride);
+    strides_of(&p->scores, heads, rows, p->top, t.scores_stride);
+    strides_of(&p->lse, heads, rows, 1, t.lse_stride);
     t.packed = clattn__packed_reserve(plan, target, &t.sizes);
     clattn__packed_keys(plan, target, &t.sizes, &k, &t.packed);
     clattn__packed_values(plan, target, &t.sizes, &v, &t.packed);
     clattn__assa_topk_append(plan, target, &t);
 }
 
+void clattn__assa_prepare(clattn__plan *plan, const clattn__target *target, const clattn_assa_problem *p,
+                          clattn__operand *mix, clattn__operand *table) {
+    const int64_t heads = p->q.shape[1];
+    *mix = clattn__plan_scratch(plan, CLATTN__ASSA_MIX_FLOATS);
+    *table = absent;
+    clattn__assa_mix(plan, target, (clattn__operand){CLATTN_ASSA_MIX, 0}, *mix);
+    if (p->window == 0)
+        return;
+    *table = clattn__plan_scratch(plan, clattn__assa_table_floats(p->window, heads));
+    clattn__assa_table(plan, target, p->window, heads, (clattn__operand){CLATTN_ASSA_TABLE, 0}, *table);
+}
+
 static void plan_adaptive(const clattn_assa_problem *p, const clattn__assa_window *window, const clattn__target *target,
                           clattn__plan *plan) {
     const clattn__view k = clattn__view_of(CLATTN_ASSA_K, &p->k), v = clattn__view_of(CLATTN_ASSA_V, &p->v);
-    clattn__assa_mixed m = {.sizes = sizes_of(p),
+    clattn__assa_mixed m = {.sizes = clattn__assa_sizes(p),
                             .q = clattn__view_of(CLATTN_ASSA_Q, &p->q),
                             .o = clattn__view_of(CLATTN_ASSA_O, &p->o),
-                            .mix = clattn__plan_scratch(plan, CLATTN__ASSA_MIX_FLOATS),
-                            .table = absent,
-                            .lse = absent,
+                            .lse = clattn__assa_leave(plan, p).lse,
                             .key_lengths = absent,
                             .query_lengths = absent,
-                            .scale = scale_of(p),
+                            .scale = clattn__assa_scale(p),
                             .right = -1,
                             .window = *window};
-    clattn__assa_mix(plan, target, (clattn__operand){CLATTN_ASSA_MIX, 0}, m.mix);
-    if (window->side > 0) {
-        m.table = clattn__plan_scratch(plan, clattn__assa_table_floats(window->side, m.sizes.heads));
-        clattn__assa_table(plan, target, window->side, m.sizes.heads, (clattn__operand){CLATTN_ASSA_TABLE, 0}, m.table);
+    strides_of(&p->lse, m.sizes.heads, m.sizes.queries, 1, m.lse_stride);
+    clattn__assa_prepare(plan, target, p, &m.mix, &m.table);
+    if (window->side > 0)
         m.sizes = clattn__assa_window_sizes(&m.sizes, window);
-    }
     m.packed = clattn__packed_reserve(plan, target, &m.sizes);
     if (window->side > 0) {
         clattn__assa_window_pack(plan, target, &m.sizes, window, &k, &v, &m.packed);
@@ -212,8 +242,8 @@ clattn_status clattn__assa_core(const void *problem, const clattn__target *targe
     clattn_status status = check(p, &window, error);
     if (status != CLATTN_SUCCESS)
         return status;
-    bind(plan, p);
-    const clattn__sizes sizes = sizes_of(p);
+    clattn__assa_bind(plan, p);
+    const clattn__sizes sizes = clattn__assa_sizes(p);
     status = clattn__head_sizes_check(&sizes, error);
     if (status != CLATTN_SUCCESS || sizes.batch == 0 || sizes.heads == 0 || sizes.queries == 0)
         return status;

@@ -1,6 +1,8 @@
 /* assa, backwards: lists for top-k, pairs for the rest. */
 #include "variant/assa_backward.h"
 
+#include <inttypes.h>
+
 #include "core/tile.h"
 
 static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
@@ -16,6 +18,10 @@ static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, c
     clattn__stage_define(plan, stage, "TYPE_Q", p->q.type);
     clattn__stage_define(plan, stage, "TYPE_O", grad_type);
     return stage;
+}
+
+static int32_t heads_per_kv(const clattn__assa_pairs *p) {
+    return p->sizes.kv_heads > 0 ? (int32_t)(p->sizes.heads / p->sizes.kv_heads) : 0;
 }
 
 static void add_view(clattn__plan *plan, clattn__stage *stage, const clattn__view *view) {
@@ -46,7 +52,7 @@ static clattn__stage *pairs_stage(clattn__plan *plan, const clattn__target *targ
     for (int i = 0; i < 4; i++)
         add_view(plan, stage, views[i]);
     add_operands(plan, stage, (clattn__operand[]){p->lse, sums, p->mix, p->table, p->key_lengths, p->query_lengths}, 6);
-    add_ints(plan, stage, (int64_t[]){p->sizes.queries, p->sizes.keys, p->sizes.heads}, 3);
+    add_ints(plan, stage, (int64_t[]){p->sizes.queries, p->sizes.keys, p->sizes.heads, heads_per_kv(p)}, 4);
     clattn__stage_long(plan, stage, p->tokens);
     clattn__stage_float(plan, stage, p->scale);
     add_ints(plan, stage,
@@ -65,7 +71,7 @@ static void pairs_rows(clattn__plan *plan, const clattn__target *target, const c
     stage = pairs_stage(plan, target, "assa_backward_pairs_keys", p, form, g, sums);
     add_view(plan, stage, &g->k);
     add_view(plan, stage, &g->v);
-    clattn__stage_range(stage, p->sizes.keys, p->sizes.heads, p->sizes.batch, 1);
+    clattn__stage_range(stage, p->sizes.keys, p->sizes.kv_heads, p->sizes.batch, 1);
 }
 
 static void pairs_table(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
@@ -91,7 +97,8 @@ static void pairs_mix(clattn__plan *plan, const clattn__target *target, const cl
 }
 
 void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
-                                 const clattn__core_gradients *g, clattn__operand grad_table, clattn__operand grad_mix) {
+                                 const clattn__core_gradients *g, clattn__operand grad_table,
+                                 clattn__operand grad_mix) {
     const uint64_t mark = plan->workspace_used;
     const int64_t count = p->sizes.batch * p->sizes.heads * p->sizes.queries; /* windows tile the tokens */
     const clattn__operand sums = clattn__plan_scratch(plan, count), squares = clattn__plan_scratch(plan, count);
@@ -105,9 +112,25 @@ void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *targe
 
 /* ---- lists ---- */
 
-/* What the four stages pass on. */
+clattn_status clattn__assa_backward_check(int64_t heads, int64_t queries, int64_t k, clattn__error *error) {
+    const int64_t most = INT64_C(1) << 47;
+    if (queries > 0 && k > INT32_MAX / queries)
+        return clattn__fail(error, CLATTN_UNSUPPORTED,
+                            "assa backward: %" PRId64 " queries with %" PRId64 " kept keys each, at most %" PRId32
+                            " pairs a head",
+                            queries, k, INT32_MAX);
+    if (queries > 0 && heads > most / (queries * k))
+        return clattn__fail(error, CLATTN_UNSUPPORTED,
+                            "assa backward: %" PRId64 " heads with %" PRId64 " kept pairs each, at most %" PRId64
+                            " pairs in all",
+                            heads, queries * k, most);
+    return CLATTN_SUCCESS;
+}
+
+/* What the four stages pass on. rest: of `all`, dQ and dK of what the lists do not hold, in f32. */
 typedef struct lists {
     clattn__operand indices, scores, weights, grad_s, sums, starts, transposed;
+    clattn__view rest_q, rest_k;
     int64_t k;
     bool all;
 } lists;
@@ -130,6 +153,7 @@ static void list_weights(clattn__plan *plan, const clattn__target *target, const
     add_view(plan, stage, &p->v);
     add_operands(plan, stage, (clattn__operand[]){l->indices, l->scores, p->lse, l->weights, l->grad_s, l->sums}, 6);
     add_list_sizes(plan, stage, p, l);
+    clattn__stage_int(plan, stage, heads_per_kv(p));
     clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
 }
 
@@ -138,8 +162,10 @@ static void list_queries(clattn__plan *plan, const clattn__target *target, const
     clattn__stage *stage = list_stage(plan, target, "assa_backward_queries", p, l, g);
     add_view(plan, stage, &p->k);
     add_operands(plan, stage, (clattn__operand[]){l->indices, l->grad_s}, 2);
+    add_view(plan, stage, &l->rest_q);
     add_view(plan, stage, &g->q);
     add_list_sizes(plan, stage, p, l);
+    clattn__stage_int(plan, stage, heads_per_kv(p));
     clattn__stage_float(plan, stage, p->scale);
     clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
 }
@@ -154,11 +180,31 @@ static void list_keys(clattn__plan *plan, const clattn__target *target, const cl
     add_view(plan, stage, &p->q);
     add_view(plan, stage, &g->o);
     add_operands(plan, stage, (clattn__operand[]){l->weights, l->grad_s, l->starts, l->transposed}, 4);
+    add_view(plan, stage, &l->rest_k);
     add_view(plan, stage, &g->k);
     add_view(plan, stage, &g->v);
     add_list_sizes(plan, stage, p, l);
+    clattn__stage_int(plan, stage, heads_per_kv(p));
     clattn__stage_float(plan, stage, p->scale);
-    clattn__stage_range(stage, p->sizes.keys, p->sizes.heads, p->sizes.batch, 1);
+    clattn__stage_range(stage, p->sizes.keys, p->sizes.kv_heads, p->sizes.batch, 1);
+}
+
+/* A sum in f32 [batch, heads, rows, D]: the gradient's own memory, or scratch where that is coarser. */
+static clattn__view sum_of(clattn__plan *plan, const clattn__assa_pairs *p, const clattn__view *grad, int64_t heads,
+                           int64_t rows) {
+    const int64_t d = p->sizes.head_size;
+    if (grad->type == CLATTN_F32)
+        return *grad;
+    return (clattn__view){clattn__plan_scratch(plan, p->sizes.batch * heads * rows * d), CLATTN_F32, heads * rows * d,
+                          rows * d, d};
+}
+
+static void list_rest(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, lists *l,
+                      const clattn__core_gradients *g) {
+    l->rest_q = sum_of(plan, p, &g->q, p->sizes.heads, p->sizes.queries);
+    l->rest_k = sum_of(plan, p, &g->k, p->sizes.kv_heads, p->sizes.keys);
+    const clattn__core_gradients rest = {.o = g->o, .q = l->rest_q, .k = l->rest_k, .v = {.at = absent}};
+    pairs_rows(plan, target, p, REST, &rest, l->sums, absent);
 }
 
 void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
@@ -166,7 +212,12 @@ void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target
                                 const clattn__core_gradients *g) {
     const uint64_t mark = plan->workspace_used;
     const int64_t heads = p->sizes.batch * p->sizes.heads, rows = heads * p->sizes.queries;
-    lists l = {.indices = indices, .scores = scores, .k = k, .all = normalise_all};
+    lists l = {.indices = indices,
+               .scores = scores,
+               .rest_q = {.at = absent},
+               .rest_k = {.at = absent},
+               .k = k,
+               .all = normalise_all};
     l.weights = clattn__plan_scratch(plan, rows * k);
     l.grad_s = clattn__plan_scratch(plan, rows * k);
     l.sums = clattn__plan_scratch(plan, rows);
@@ -174,7 +225,7 @@ void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target
     l.transposed = clattn__plan_scratch(plan, rows * k);
     list_weights(plan, target, p, &l, g);
     if (normalise_all) /* what every visible key gets, first; the lists add to it */
-        pairs_rows(plan, target, p, REST, g, l.sums, absent);
+        list_rest(plan, target, p, &l, g);
     list_queries(plan, target, p, &l, g);
     list_keys(plan, target, p, &l, g);
     clattn__plan_release(plan, mark);

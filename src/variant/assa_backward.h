@@ -8,7 +8,7 @@
 /* What every pair needs. q, k, v: rows, whole grids where there are windows.
  * sizes  as the forward core's: with windows a batch of windows, queries = keys = side * side
  * lse    [B, H, tokens], natural, written by forward
- * mix, table  resident; mix NONE: softmax alone */
+ * mix, table  what clattn__assa_mix and clattn__assa_table wrote; mix NONE: softmax alone */
 typedef struct clattn__assa_pairs {
     clattn__sizes sizes;
     int64_t tokens; /* of a whole sequence */
@@ -31,5 +31,18 @@ void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *targe
 void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *pairs,
                                 clattn__operand indices, clattn__operand scores, int64_t k, bool normalise_all,
                                 const clattn__core_gradients *gradients);
+
+/* The kept pairs of a head are counted in 32 bits, those of all heads (of all sequences) fit a plan. Errors:
+ * UNSUPPORTED. */
+clattn_status clattn__assa_backward_check(int64_t heads, int64_t queries, int64_t k, clattn__error *error);
+
+/* Layouts of the gradients of a problem that trains, and of what backward reads of the caller's. Errors:
+ * INVALID_ARGUMENT, INVALID_SHAPE, INVALID_TYPE, UNSUPPORTED. */
+clattn_status clattn__assa_gradients_check(const clattn_assa_problem *problem, clattn__error *error);
+
+/* clattn__variant.core_trains, core_backward */
+bool clattn__assa_core_trains(const void *problem);
+clattn_status clattn__assa_core_backward(const void *problem, const clattn__target *target, clattn__plan *plan,
+                                         clattn__error *error);
 
 #endif

@@ -4,31 +4,19 @@
 
 static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
 
-static clattn_status check_like(const char *name, const clattn_tensor *tensor, const clattn_tensor *like, bool output,
-                                clattn_type type, clattn__error *error) {
-    clattn__layout_rule rule = {.name = name, .rank = like->rank, .output = output};
-    for (int i = 0; i < like->rank; i++)
-        rule.shape[i] = like->shape[i];
-    clattn_status status = clattn__layout_check(tensor, &rule, error);
-    if (status == CLATTN_SUCCESS && tensor->type != type)
-        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must have %s", name,
-                              clattn_type_name(tensor->type), clattn_type_name(type));
-    return status;
-}
-
 clattn_status clattn__cjar_gradients_check(const clattn_cjar_problem *p, clattn__error *error) {
     const bool memory = !clattn__layout_absent(&p->memory_k), links = !clattn__layout_absent(&p->link_keys);
-    clattn_status status = check_like("grad_o", &p->grad_o, &p->o, false, p->q.type, error);
+    clattn_status status = clattn__gradient_check("grad_o", &p->grad_o, &p->o, p->q.type, false, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like("grad_q", &p->grad_q, &p->q, true, p->q.type, error);
+        status = clattn__gradient_check("grad_q", &p->grad_q, &p->q, p->q.type, true, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like("grad_k", &p->grad_k, &p->k, true, p->q.type, error);
+        status = clattn__gradient_check("grad_k", &p->grad_k, &p->k, p->q.type, true, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like("grad_v", &p->grad_v, &p->v, true, p->q.type, error);
+        status = clattn__gradient_check("grad_v", &p->grad_v, &p->v, p->q.type, true, error);
     if (status == CLATTN_SUCCESS && memory)
-        status = check_like("grad_memory_k", &p->grad_memory_k, &p->memory_k, true, CLATTN_F32, error);
+        status = clattn__gradient_check("grad_memory_k", &p->grad_memory_k, &p->memory_k, CLATTN_F32, true, error);
     if (status == CLATTN_SUCCESS && memory)
-        status = check_like("grad_memory_v", &p->grad_memory_v, &p->memory_v, true, CLATTN_F32, error);
+        status = clattn__gradient_check("grad_memory_v", &p->grad_memory_v, &p->memory_v, CLATTN_F32, true, error);
     return status == CLATTN_SUCCESS && links ? clattn__cjar_backward_check(p->link_keys.shape[0], error) : status;
 }
 

@@ -109,18 +109,6 @@ void clattn__dense_backward_append(clattn__plan *plan, const clattn__target *tar
 
 /* ---- the caller's problem ---- */
 
-static clattn_status check_like(const char *name, const clattn_tensor *tensor, const clattn_tensor *like, bool output,
-                                clattn__error *error) {
-    clattn__layout_rule rule = {.name = name, .rank = 4, .output = output};
-    for (int i = 0; i < 4; i++)
-        rule.shape[i] = like->shape[i];
-    clattn_status status = clattn__layout_check(tensor, &rule, error);
-    if (status == CLATTN_SUCCESS && tensor->type != like->type)
-        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must have %s", name,
-                              clattn_type_name(tensor->type), clattn_type_name(like->type));
-    return status;
-}
-
 static clattn_status check_bias(const clattn_dense_problem *p, clattn__error *error) {
     const int64_t extents[] = {p->q.shape[0], p->q.shape[1], p->q.shape[2], p->k.shape[2]};
     clattn__layout_rule rule = {.name = "grad_bias", .rank = 4, .output = true};
@@ -138,13 +126,13 @@ static clattn_status check_bias(const clattn_dense_problem *p, clattn__error *er
 }
 
 clattn_status clattn__dense_gradients_check(const clattn_dense_problem *p, clattn__error *error) {
-    clattn_status status = check_like("grad_o", &p->grad_o, &p->o, false, error);
+    clattn_status status = clattn__gradient_check("grad_o", &p->grad_o, &p->o, p->q.type, false, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like("grad_q", &p->grad_q, &p->q, true, error);
+        status = clattn__gradient_check("grad_q", &p->grad_q, &p->q, p->q.type, true, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like("grad_k", &p->grad_k, &p->k, true, error);
+        status = clattn__gradient_check("grad_k", &p->grad_k, &p->k, p->q.type, true, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like("grad_v", &p->grad_v, &p->v, true, error);
+        status = clattn__gradient_check("grad_v", &p->grad_v, &p->v, p->q.type, true, error);
     return status == CLATTN_SUCCESS ? check_bias(p, error) : status;
 }
 

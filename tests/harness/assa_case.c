@@ -3,20 +3,25 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "harness/guarded.h"
+#include "core/layout.h"
 #include "harness/run.h"
 #include "harness/storage.h"
-#include "reference/reference.h"
 
-static double *drawn(rng *r, const assa_case *c, fill kind, double spread, size_t count) {
+static double *drawn(rng *r, const assa_case *c, fill kind, double deviation, size_t count) {
     double *values = ref_array(count);
     rng_fill(r, kind, values, count);
     for (size_t e = 0; e < count; e++)
-        values[e] = (float)(spread * values[e]);
+        values[e] = (float)(deviation * values[e]);
     storage_round(c->type, values, count);
     return values;
+}
+
+/* NaN in rows [B, H, n, D] of padding. */
+static void spoil(double *rows, const int *lengths, int B, int H, int n, int D) {
+    for (size_t e = 0; lengths && e < (size_t)B * H * n * D; e++)
+        if ((int)(e / D % n) >= lengths[e / ((size_t)H * n * D)])
+            rows[e] = NAN;
 }
 
 void assa_data_make(const assa_case *given, assa_data *d) {
@@ -31,6 +36,11 @@ void assa_data_make(const assa_case *given, assa_data *d) {
     d->q = drawn(&r, c, c->fill, c->spread, assa_queries(c) * c->D);
     d->k = drawn(&r, c, c->fill, c->spread, assa_keys(c) * c->D);
     d->v = drawn(&r, c, FILL_NORMAL, 1, assa_keys(c) * c->DV);
+    if (c->nan) {
+        spoil(d->q, c->query_lengths, c->B, c->H, c->M, c->D);
+        spoil(d->k, c->key_lengths, c->B, c->HKV, c->N, c->D);
+        spoil(d->v, c->key_lengths, c->B, c->HKV, c->N, c->DV);
+    }
     d->mix = rng_array(&r, 1, 2);
     d->table = rng_array(&r, 0.5, (size_t)line * line * c->H);
 }
@@ -41,144 +51,178 @@ void assa_data_free(assa_data *d) {
         free(all[i]);
 }
 
-/* [B, H, n, D] lies in memory as [B, n, row] with row = H D + gap, and comes back; gaps are NaN and stay so. */
-enum { GAP = 3 };
-
-static double *spread_out(const double *values, int B, int H, int n, int D) {
-    int row = H * D + GAP;
-    double *memory = ref_array((size_t)B * n * row);
-    for (size_t e = 0; e < (size_t)B * n * row; e++)
-        memory[e] = NAN;
-    for (int b = 0; b < B; b++)
-        for (int h = 0; h < H; h++)
-            for (int i = 0; i < n; i++)
-                for (int e = 0; e < D; e++)
-                    memory[((size_t)b * n + i) * row + h * D + e] = ref_row(values, H, n, D, b, h, i)[e];
-    return memory;
+ref_attention assa_attention(const assa_data *d) {
+    const assa_case *c = &d->c;
+    return (ref_attention){.B = c->B,
+                           .H = c->H,
+                           .HKV = c->HKV,
+                           .M = c->M,
+                           .N = c->N,
+                           .D = c->D,
+                           .DV = c->DV,
+                           .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D),
+                           .mask = {.causal = c->causal != CLATTN_CAUSAL_NONE,
+                                    .bottom_right = c->causal == CLATTN_CAUSAL_BOTTOM_RIGHT,
+                                    .window_left = -1,
+                                    .window_right = -1,
+                                    .query_lengths = c->query_lengths,
+                                    .key_lengths = c->key_lengths},
+                           .q = d->q,
+                           .k = d->k,
+                           .v = d->v};
 }
 
-static double *gather_back(const double *memory, int B, int H, int n, int D) {
-    int row = H * D + GAP;
-    double *values = ref_array((size_t)B * H * n * D);
-    for (int b = 0; b < B; b++)
-        for (int i = 0; i < n; i++)
-            for (int e = 0; e < row; e++) {
-                double x = memory[((size_t)b * n + i) * row + e];
-                if (e < H * D)
-                    values[(((size_t)b * H + e / D) * n + i) * D + e % D] = x;
-                else
-                    ck_assert_msg(isnan(x), "the gap behind row %d was written", i);
-            }
-    return values;
+/* ---- the problem ---- */
+
+static clattn_tensor plain(clattn_type type, int32_t rank, int64_t s0, int64_t s1, int64_t s2, int64_t s3) {
+    return clattn_tensor_make(NULL, type, rank, (const int64_t[]){s0, s1, s2, s3});
 }
 
-static clattn_tensor spread_tensor(const guarded *g, int B, int H, int n, int D) {
-    clattn_tensor t = guarded_tensor(g, 4, B, H, n, D);
-    t.stride[0] = (int64_t)n * (H * D + GAP);
-    t.stride[1] = D;
-    t.stride[2] = H * D + GAP;
-    return t;
+/* Memory is [B, n, H, D + 3]. */
+static clattn_tensor rows_of(const assa_case *c, int H, int n, int D) {
+    return strided_layout(c->type, (spread){.by_token = true, .gap = 3}, (const int64_t[]){c->B, H, n, D});
 }
 
-static guarded upload_spread(const fixture *f, clattn_type type, const double *values, int B, int H, int n, int D) {
-    double *memory = spread_out(values, B, H, n, D);
-    guarded g = guarded_upload(f, type, memory, (size_t)B * n * (H * D + GAP));
-    free(memory);
+static void add_topk(const assa_case *c, clattn_assa_problem *p) {
+    p->top = c->k;
+    p->normalise = c->all ? CLATTN_ASSA_ALL : CLATTN_ASSA_SELECTED;
+    p->causal = c->causal;
+    if (!c->no_lse)
+        p->lse = plain(CLATTN_F32, 3, c->B, c->H, c->M, 0);
+    if (c->key_lengths)
+        p->key_lengths = plain(CLATTN_I32, 1, c->B, 0, 0, 0);
+    if (c->query_lengths)
+        p->query_lengths = plain(CLATTN_I32, 1, c->B, 0, 0, 0);
+    if (c->listed) {
+        p->indices = plain(CLATTN_I32, 4, c->B, c->H, c->M, c->k);
+        p->scores = plain(CLATTN_F32, 4, c->B, c->H, c->M, c->k);
+    }
+}
+
+static void add_adaptive(const assa_case *c, clattn_assa_problem *p) {
+    const int line = 2 * c->window - 1;
+    p->mode = CLATTN_ASSA_ADAPTIVE;
+    p->mix = plain(CLATTN_F32, 1, 2, 0, 0, 0);
+    p->window = c->window;
+    p->grid[0] = c->rows;
+    p->grid[1] = c->columns;
+    p->shift = c->shift;
+    if (c->window)
+        p->table = plain(CLATTN_F32, 2, (int64_t)line * line, c->H, 0, 0);
+}
+
+clattn_assa_problem assa_problem(const assa_case *c, bool train) {
+    clattn_assa_problem p = {.q = rows_of(c, c->H, c->M, c->D),
+                             .k = rows_of(c, c->HKV, c->N, c->D),
+                             .v = rows_of(c, c->HKV, c->N, c->DV),
+                             .o = rows_of(c, c->H, c->M, c->DV),
+                             .scale = c->scale,
+                             .train = train,
+                             .accumulate = c->before != 0};
+    (c->adaptive ? add_adaptive : add_topk)(c, &p);
+    if (train) {
+        p.grad_o = p.o;
+        p.grad_q = p.q;
+        p.grad_k = p.k;
+        p.grad_v = p.v;
+        p.grad_mix = p.mix;
+        p.grad_table = p.table;
+    }
+    return p;
+}
+
+/* ---- the device ---- */
+
+static void describe(const clattn_assa_problem *p, core_job *j) {
+    const clattn_tensor all[CLATTN_ASSA_SLOTS] = {[CLATTN_ASSA_Q] = p->q,
+                                                  [CLATTN_ASSA_K] = p->k,
+                                                  [CLATTN_ASSA_V] = p->v,
+                                                  [CLATTN_ASSA_O] = p->o,
+                                                  [CLATTN_ASSA_INDICES] = p->indices,
+                                                  [CLATTN_ASSA_SCORES] = p->scores,
+                                                  [CLATTN_ASSA_LSE] = p->lse,
+                                                  [CLATTN_ASSA_KEY_LENGTHS] = p->key_lengths,
+                                                  [CLATTN_ASSA_QUERY_LENGTHS] = p->query_lengths,
+                                                  [CLATTN_ASSA_MIX] = p->mix,
+                                                  [CLATTN_ASSA_TABLE] = p->table,
+                                                  [CLATTN_ASSA_GRAD_O] = p->grad_o,
+                                                  [CLATTN_ASSA_GRAD_Q] = p->grad_q,
+                                                  [CLATTN_ASSA_GRAD_K] = p->grad_k,
+                                                  [CLATTN_ASSA_GRAD_V] = p->grad_v,
+                                                  [CLATTN_ASSA_GRAD_MIX] = p->grad_mix,
+                                                  [CLATTN_ASSA_GRAD_TABLE] = p->grad_table};
+    for (int slot = 0; slot < CLATTN_ASSA_SLOTS; slot++)
+        j->tensors[slot] = all[slot];
+}
+
+static bool has(const core_job *j, int slot) { return j->tensors[slot].rank > 0; }
+
+static void put_topk(const assa_case *c, core_job *j) {
+    const size_t rows = assa_queries(c);
+    if (has(j, CLATTN_ASSA_LSE))
+        core_job_put(j, CLATTN_ASSA_LSE, guarded_make(j->f, CLATTN_F32, rows));
+    if (c->key_lengths)
+        core_job_put(j, CLATTN_ASSA_KEY_LENGTHS, guarded_ints(j->f, c->key_lengths, (size_t)c->B));
+    if (c->query_lengths)
+        core_job_put(j, CLATTN_ASSA_QUERY_LENGTHS, guarded_ints(j->f, c->query_lengths, (size_t)c->B));
+    if (c->listed) {
+        core_job_put(j, CLATTN_ASSA_INDICES, guarded_make(j->f, CLATTN_I32, rows * c->k));
+        core_job_put(j, CLATTN_ASSA_SCORES, guarded_make(j->f, CLATTN_F32, rows * c->k));
+    }
+}
+
+/* A weight's gradient: NaN, or what was there before. */
+static guarded before(const core_job *j, const assa_case *c, size_t count) {
+    double *values = ref_array(count);
+    for (size_t e = 0; e < count; e++)
+        values[e] = c->before != 0 ? c->before : NAN;
+    const guarded g = guarded_upload(j->f, CLATTN_F32, values, count);
+    free(values);
     return g;
 }
 
-typedef struct buffers {
-    guarded at[CLATTN_ASSA_SLOTS];
-    clattn_tensor tensors[CLATTN_ASSA_SLOTS];
-} buffers;
-
-static void add_lengths(const fixture *f, buffers *b, int slot, const int *lengths, int B) {
-    if (!lengths)
-        return;
-    b->at[slot] = guarded_ints(f, lengths, (size_t)B);
-    b->tensors[slot] = guarded_tensor(&b->at[slot], 1, B, 0, 0, 0);
+static void put_weight(const assa_case *c, core_job *j, int slot, int grad_slot, const double *values) {
+    const size_t count = (size_t)clattn__layout_extent(&j->tensors[slot]);
+    core_job_put(j, slot, guarded_upload(j->f, CLATTN_F32, values, count));
+    if (has(j, grad_slot))
+        core_job_put(j, grad_slot, before(j, c, count));
 }
 
-static void add_mode(const fixture *f, const assa_data *d, buffers *b) {
+core_job assa_job(const fixture *f, const assa_data *d, const double *grad_o) {
     const assa_case *c = &d->c;
-    if (c->adaptive) {
-        int entries = (2 * c->window - 1) * (2 * c->window - 1);
-        b->at[CLATTN_ASSA_MIX] = guarded_upload(f, CLATTN_F32, d->mix, 2);
-        b->tensors[CLATTN_ASSA_MIX] = guarded_tensor(&b->at[CLATTN_ASSA_MIX], 1, 2, 0, 0, 0);
-        if (c->window) {
-            b->at[CLATTN_ASSA_TABLE] = guarded_upload(f, CLATTN_F32, d->table, (size_t)entries * c->H);
-            b->tensors[CLATTN_ASSA_TABLE] = guarded_tensor(&b->at[CLATTN_ASSA_TABLE], 2, entries, c->H, 0, 0);
-        }
-        return;
-    }
-    b->at[CLATTN_ASSA_LSE] = guarded_make(f, CLATTN_F32, assa_queries(c));
-    b->tensors[CLATTN_ASSA_LSE] = guarded_tensor(&b->at[CLATTN_ASSA_LSE], 3, c->B, c->H, c->M, 0);
-    add_lengths(f, b, CLATTN_ASSA_KEY_LENGTHS, c->key_lengths, c->B);
-    add_lengths(f, b, CLATTN_ASSA_QUERY_LENGTHS, c->query_lengths, c->B);
-    if (c->listed) {
-        b->at[CLATTN_ASSA_INDICES] = guarded_make(f, CLATTN_I32, assa_queries(c) * c->k);
-        b->at[CLATTN_ASSA_SCORES] = guarded_make(f, CLATTN_F32, assa_queries(c) * c->k);
-        for (int s = CLATTN_ASSA_INDICES; s <= CLATTN_ASSA_SCORES; s++)
-            b->tensors[s] = guarded_tensor(&b->at[s], 4, c->B, c->H, c->M, c->k);
-    }
+    const clattn_assa_problem p = assa_problem(c, grad_o != NULL);
+    core_job j = {.f = f, .slots = CLATTN_ASSA_SLOTS};
+    describe(&p, &j);
+    assert_ok(clattn_assa_plan(f->context, &p, &j.plan));
+    const struct {
+        int slot;
+        const double *values;
+    } rows[] = {{CLATTN_ASSA_Q, d->q},      {CLATTN_ASSA_K, d->k},        {CLATTN_ASSA_V, d->v},
+                {CLATTN_ASSA_O, NULL},      {CLATTN_ASSA_GRAD_O, grad_o}, {CLATTN_ASSA_GRAD_Q, NULL},
+                {CLATTN_ASSA_GRAD_K, NULL}, {CLATTN_ASSA_GRAD_V, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (has(&j, rows[i].slot))
+            core_job_put_rows(&j, rows[i].slot, rows[i].values);
+    if (!c->adaptive)
+        put_topk(c, &j);
+    if (c->adaptive)
+        put_weight(c, &j, CLATTN_ASSA_MIX, CLATTN_ASSA_GRAD_MIX, d->mix);
+    if (c->window)
+        put_weight(c, &j, CLATTN_ASSA_TABLE, CLATTN_ASSA_GRAD_TABLE, d->table);
+    core_job_put_saved(&j, CLATTN_ASSA_SAVED);
+    return j;
 }
 
-static void upload(const fixture *f, const assa_data *d, buffers *b) {
-    const assa_case *c = &d->c;
-    *b = (buffers){0};
-    b->at[CLATTN_ASSA_Q] = upload_spread(f, c->type, d->q, c->B, c->H, c->M, c->D);
-    b->at[CLATTN_ASSA_K] = upload_spread(f, c->type, d->k, c->B, c->HKV, c->N, c->D);
-    b->at[CLATTN_ASSA_V] = upload_spread(f, c->type, d->v, c->B, c->HKV, c->N, c->DV);
-    b->at[CLATTN_ASSA_O] = guarded_make(f, c->type, (size_t)c->B * c->M * (c->H * c->DV + GAP));
-    b->tensors[CLATTN_ASSA_Q] = spread_tensor(&b->at[CLATTN_ASSA_Q], c->B, c->H, c->M, c->D);
-    b->tensors[CLATTN_ASSA_K] = spread_tensor(&b->at[CLATTN_ASSA_K], c->B, c->HKV, c->N, c->D);
-    b->tensors[CLATTN_ASSA_V] = spread_tensor(&b->at[CLATTN_ASSA_V], c->B, c->HKV, c->N, c->DV);
-    b->tensors[CLATTN_ASSA_O] = spread_tensor(&b->at[CLATTN_ASSA_O], c->B, c->H, c->M, c->DV);
-    add_mode(f, d, b);
-}
-
-static clattn_assa_problem problem_of(const assa_case *c, const clattn_tensor *t) {
-    return (clattn_assa_problem){.q = t[CLATTN_ASSA_Q],
-                                 .k = t[CLATTN_ASSA_K],
-                                 .v = t[CLATTN_ASSA_V],
-                                 .o = t[CLATTN_ASSA_O],
-                                 .mode = c->adaptive ? CLATTN_ASSA_ADAPTIVE : CLATTN_ASSA_TOPK,
-                                 .top = c->k,
-                                 .normalise = c->all ? CLATTN_ASSA_ALL : CLATTN_ASSA_SELECTED,
-                                 .causal = c->causal,
-                                 .key_lengths = t[CLATTN_ASSA_KEY_LENGTHS],
-                                 .query_lengths = t[CLATTN_ASSA_QUERY_LENGTHS],
-                                 .indices = t[CLATTN_ASSA_INDICES],
-                                 .scores = t[CLATTN_ASSA_SCORES],
-                                 .lse = t[CLATTN_ASSA_LSE],
-                                 .mix = t[CLATTN_ASSA_MIX],
-                                 .table = t[CLATTN_ASSA_TABLE],
-                                 .window = c->window,
-                                 .grid = {c->rows, c->columns},
-                                 .shift = c->shift};
+static double *answer(const core_job *j, int slot, const char *name) {
+    return has(j, slot) ? guarded_read(j->f, &j->buffers[slot], name) : NULL;
 }
 
 void assa_run(const fixture *f, assa_data *d) {
-    const assa_case *c = &d->c;
-    buffers b;
-    clattn_plan *plan = NULL;
-    upload(f, d, &b);
-    const clattn_assa_problem problem = problem_of(c, b.tensors);
-    assert_ok(clattn_assa_plan(f->context, &problem, &plan));
-    run_plan(f, plan, b.tensors, CLATTN_ASSA_SLOTS);
-    clattn_plan_destroy(plan);
-    double *memory = guarded_read(f, &b.at[CLATTN_ASSA_O], "o");
-    d->o = gather_back(memory, c->B, c->H, c->M, c->DV);
-    free(memory);
-    if (!c->adaptive)
-        d->lse = guarded_read(f, &b.at[CLATTN_ASSA_LSE], "lse");
-    if (c->listed) {
-        d->indices = guarded_read(f, &b.at[CLATTN_ASSA_INDICES], "indices");
-        d->scores = guarded_read(f, &b.at[CLATTN_ASSA_SCORES], "scores");
-    }
-    for (int s = 0; s < CLATTN_ASSA_SLOTS; s++) {
-        if (b.at[s].memory)
-            guarded_check(f, &b.at[s], "tensor");
-        guarded_free(&b.at[s]);
-    }
+    core_job j = assa_job(f, d, NULL);
+    run_plan(f, j.plan, j.tensors, j.slots);
+    d->o = core_job_rows(&j, CLATTN_ASSA_O, "o");
+    d->lse = answer(&j, CLATTN_ASSA_LSE, "lse");
+    d->indices = answer(&j, CLATTN_ASSA_INDICES, "indices");
+    d->scores = answer(&j, CLATTN_ASSA_SCORES, "scores");
+    core_job_release(&j);
 }

@@ -7,16 +7,25 @@
 
 enum { MAX_WEIGHTS = 48 };
 
-void run_plan(const fixture *f, const clattn_plan *plan, const clattn_tensor *tensors, size_t count) {
+static void run_pass(__typeof__(clattn_enqueue) *enqueue, const fixture *f, const clattn_plan *plan,
+                     const clattn_tensor *tensors, size_t count) {
     guarded scratch = guarded_bytes(f, clattn_plan_workspace_size(plan));
     clattn_workspace workspace = {.memory = scratch.memory, .offset = scratch.before};
     cl_event done = NULL;
-    assert_ok(clattn_enqueue(plan, f->queue, tensors, count, &workspace, 0, NULL, &done));
+    assert_ok(enqueue(plan, f->queue, tensors, count, &workspace, 0, NULL, &done));
     ck_assert_ptr_nonnull(done);
     ck_assert_int_eq(clWaitForEvents(1, &done), CL_SUCCESS);
     clReleaseEvent(done);
     guarded_check(f, &scratch, "workspace");
     guarded_free(&scratch);
+}
+
+void run_plan(const fixture *f, const clattn_plan *plan, const clattn_tensor *tensors, size_t count) {
+    run_pass(clattn_enqueue, f, plan, tensors, count);
+}
+
+void run_plan_backward(const fixture *f, const clattn_plan *plan, const clattn_tensor *tensors, size_t count) {
+    run_pass(clattn_enqueue_backward, f, plan, tensors, count);
 }
 
 /* ---- weights ---- */

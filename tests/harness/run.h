@@ -9,6 +9,7 @@
 
 /* Enqueue a plan with a guarded, NaN-filled workspace of exactly the size it asks for, wait, and check the bands. */
 void run_plan(const fixture *f, const clattn_plan *plan, const clattn_tensor *tensors, size_t count);
+void run_plan_backward(const fixture *f, const clattn_plan *plan, const clattn_tensor *tensors, size_t count);
 
 size_t weight_elements(const ref_weight *weight);
 

@@ -7,9 +7,9 @@
 
 clattn_tensor strided_layout(clattn_type type, spread s, const int64_t shape[4]) {
     clattn_tensor t = clattn_tensor_make(NULL, type, 4, shape);
-    const int64_t row = shape[3] + s.gap, H = shape[1], n = shape[2];
-    t.stride[0] = (H > 0 ? H : 1) * (n > 0 ? n : 1) * row;
-    t.stride[1] = s.by_token ? row : (n > 0 ? n : 1) * row;
+    const int64_t row = shape[3] + s.gap, H = shape[1] > 0 ? shape[1] : 1, n = shape[2] > 0 ? shape[2] : 1;
+    t.stride[0] = H * n * row;
+    t.stride[1] = s.by_token ? row : n * row;
     t.stride[2] = s.by_token ? H * row : row;
     return t;
 }

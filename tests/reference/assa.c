@@ -202,3 +202,28 @@ void ref_assa_adaptive_layer(const ref_layer *l, int grid_h, int grid_w, int win
     }
     free(clean);
 }
+
+/* ---- windows as a bias ---- */
+
+/* Place along an axis of the rolled grid. */
+static int rolled(int place, int size, int shift) { return (place + size - shift) % size; }
+
+int ref_assa_table_row(const ref_grid *g, int i, int j, bool *apart) {
+    const int s = g->side, y = rolled(i / g->columns, g->rows, g->shift), x = rolled(i % g->columns, g->columns, g->shift);
+    const int v = rolled(j / g->columns, g->rows, g->shift), u = rolled(j % g->columns, g->columns, g->shift);
+    if (apart)
+        *apart = g->shift > 0 && (axis_region(y, g->rows, s, g->shift) != axis_region(v, g->rows, s, g->shift) ||
+                                  axis_region(x, g->columns, s, g->shift) != axis_region(u, g->columns, s, g->shift));
+    return y / s == v / s && x / s == u / s ? (y - v + s - 1) * (2 * s - 1) + x - u + s - 1 : -1;
+}
+
+void ref_assa_window_bias(const ref_grid *g, int H, const double *table, double *bias) {
+    const int n = g->rows * g->columns;
+    for (int h = 0; h < H; h++)
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++) {
+                bool apart;
+                const int row = ref_assa_table_row(g, i, j, &apart);
+                *bias++ = row < 0 ? -INFINITY : table[(size_t)row * H + h] + (apart ? -100 : 0);
+            }
+}

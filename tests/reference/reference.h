@@ -85,6 +85,11 @@ typedef struct ref_gradients {
 
 void ref_dense_gradients(const ref_attention *a, const double *grad_o, const ref_gradients *g);
 
+/* Of one query, what the weights [N] of o = Σ weights v and the gradients ds [N] of its scores are worth. Zeros are not
+ * followed. */
+void ref_gradients_add(const ref_attention *a, int b, int h, int i, const double *grad_o, const double *weights,
+                       const double *ds, const ref_gradients *g);
+
 typedef enum ref_normalise { REF_SELECTED, REF_ALL } ref_normalise;
 
 /* The same with only the k largest scores of each query kept, on a tie the lowest key; softmax over the
@@ -95,6 +100,25 @@ void ref_assa_topk_core(const ref_attention *a, int k, ref_normalise normalise, 
 
 /* (w̃₀ softmax(S) + w̃₁ relu(S)²) v, S = q kᵀ scale + bias, w̃ = softmax(w), w [2]. */
 void ref_assa_adaptive_core(const ref_attention *a, const double *w, double *o);
+
+/* As ref_dense_gradients; the choice of keys is constant; w [2]. */
+void ref_assa_topk_gradients(const ref_attention *a, int k, ref_normalise normalise, const double *grad_o,
+                             const ref_gradients *g);
+void ref_assa_adaptive_gradients(const ref_attention *a, const double *w, const double *grad_o, const ref_gradients *g,
+                                 double *grad_w);
+
+/* A grid of rows x columns tokens, rolled by -shift and cut into windows of side x side. */
+typedef struct ref_grid {
+    int rows, columns, side, shift;
+} ref_grid;
+
+/* Row of the bias table for tokens i and j of the sequence; -1: they are of two windows. *apart (may be NULL): the
+ * roll brought them together. */
+int ref_assa_table_row(const ref_grid *grid, int i, int j, bool *apart);
+
+/* What windows are in an attention over the whole sequence: bias [H, n, n] of a table, -100 between tokens that stand
+ * apart, -inf between windows. */
+void ref_assa_window_bias(const ref_grid *grid, int H, const double *table, double *bias);
 
 /* softmax((Σ_c q_ic + Σ_c k_jc) scale) v. q may be NULL: it cancels. HKV = H; no bias. */
 void ref_cas_additive_core(const ref_attention *a, double *o);

@@ -8,33 +8,11 @@
 #include "harness/assa_case.h"
 #include "harness/close.h"
 #include "harness/gpu_shaped.h"
-#include "harness/guarded.h"
 #include "harness/rng.h"
 #include "harness/run.h"
 #include "harness/storage.h"
 
 /* ---- top-k against the reference ---- */
-
-static ref_attention attention_of(const assa_data *d) {
-    const assa_case *c = &d->c;
-    return (ref_attention){.B = c->B,
-                           .H = c->H,
-                           .HKV = c->HKV,
-                           .M = c->M,
-                           .N = c->N,
-                           .D = c->D,
-                           .DV = c->DV,
-                           .scale = 1 / sqrt(c->D),
-                           .mask = {.causal = c->causal != CLATTN_CAUSAL_NONE,
-                                    .bottom_right = c->causal == CLATTN_CAUSAL_BOTTOM_RIGHT,
-                                    .window_left = -1,
-                                    .window_right = -1,
-                                    .query_lengths = c->query_lengths,
-                                    .key_lengths = c->key_lengths},
-                           .q = d->q,
-                           .k = d->k,
-                           .v = d->v};
-}
 
 /* The reference lists the largest first, the library by ascending key. */
 static void sort_by_key(int *keys, double *scores, int k) {
@@ -82,7 +60,7 @@ static void check_topk(const fixture *f, const assa_case *given) {
     assa_data d;
     assa_data_make(given, &d);
     const assa_case *c = &d.c;
-    ref_attention a = attention_of(&d);
+    ref_attention a = assa_attention(&d);
     double *o = ref_array(assa_queries(c) * c->DV), *kept = ref_array(assa_queries(c) * c->k);
     int *keys = calloc(assa_queries(c) * c->k + 1, sizeof(int));
     ck_assert_ptr_nonnull(keys);
@@ -295,7 +273,7 @@ static void check_adaptive(const fixture *f, const assa_case *given) {
     assa_data_make(given, &d);
     const assa_case *c = &d.c;
     double *o = ref_array(assa_queries(c) * c->DV);
-    ref_attention a = attention_of(&d);
+    ref_attention a = assa_attention(&d);
     assa_run(f, &d);
     ref_assa_adaptive_core(&a, d.mix, o);
     assert_close("o", d.o, o, assa_queries(c) * c->DV, storage_tolerance(c->type));
