@@ -1,11 +1,11 @@
-// aft, backwards, modes that average (simple, local, conv, full): dK and dV. See include/aft_backward.h.
+// aft, backwards, modes simple, local and conv: dK and dV. See include/aft_backward.h.
 //
 //        i:  0 ........ j-ahead ....... j ....... j+reach ........ n       key j of a block
 //            [   left   )[            band           ](   right   ]
 //
 // The mirror image of aft_scan.cl: left and right of its band key j stands in the averages of queries with w_ij = 0, whose
 // sum is e^(k_j) sum_i e^-(K_i + C_i) (P_i, P_i o_i): running sums over queries, scanned by blocks, scaled to the largest
-// term; no term is ever subtracted. The band is added term by term. Mode full is all band (FAR 0).
+// term; no term is ever subtracted. The band is added term by term.
 //
 //   aft_backward_states  block, strip: states[b][block] = sum of the block's queries
 //   aft_backward_prefix  strip: states[b][block] = sum of this and later blocks; AHEAD 1: before[b][block] = of earlier ones
@@ -14,11 +14,11 @@
 //
 // Gradients at padding are 0; what is there is never read.
 // Local memory: none; aft_backward_band keeps (3 NV + 8 / VW) TB vectors in private memory.
-// Defines: see include/aft.h; TB a multiple of VW and 4; SHARED_KEY, AHEAD, FAR, FACTORS (w_ij = u_i . f_j) 0|1.
+// Defines: see include/aft.h; TB a multiple of VW and 4; SHARED_KEY, AHEAD, FACTORS (0 here) 0|1.
 #include "aft_backward_bias.h"
 
-#if !defined(SHARED_KEY) || !defined(AHEAD) || !defined(FAR)
-#error "SHARED_KEY, AHEAD, FAR: see aft_backward_scan.cl"
+#if !defined(SHARED_KEY) || !defined(AHEAD)
+#error "SHARED_KEY, AHEAD: see aft_backward_scan.cl"
 #endif
 
 #define CHUNK 8 // queries whose w are at hand
@@ -82,7 +82,6 @@ aft_backward_prefix(__global float *states, const long states_offset, __global f
     }
 }
 
-#if FAR
 // The sum of all queries before `last`: earlier blocks, and the queries of its own block.
 inline query left_of(const queries q, const int v, const int lanes, const long last, __global const float *before,
                      const long pitch) {
@@ -100,7 +99,6 @@ inline query right_of(const queries q, const int v, const int lanes, const long 
     const query own = sum_queries(q, v, lanes, first, min(block * TB, seen));
     return block < blocks ? query_merge(own, state_load4(after, block * 4 * pitch + v * VW, pitch)) : own;
 }
-#endif
 
 // Keys and values of one batch and strip.
 typedef struct source {
@@ -116,13 +114,11 @@ inline V key_of(const source t, const int v, const int lanes, const long j) {
 #endif
 }
 
-#if FAR
 inline void add_far(V *p, V *d, const query far, const V key) {
     const V e = weight_of((key - far.k) - far.c);
     *p = fma(e, far.p, *p);
     *d = fma(e, far.d, *d);
 }
-#endif
 
 // Queries first..last-1 (CHUNK of them or less, w of row i - begin) into the sums of KEYS keys.
 inline void add_near(V *p, V *d, const V *key, const queries q, const int v, const int lanes, const long first,
@@ -175,20 +171,18 @@ aft_backward_band(__global const STORAGE(TYPE_X) * k, const long k_offset, const
             p[v][r] = d[v][r] = (V)(0.0f);
             key[v][r] = begin + r < stop ? key_of(t, v, lanes, begin + r) : (V)(0.0f);
         }
-#if FAR && AHEAD
+#if AHEAD
         query left = left_of(q, v, lanes, min(begin - w.ahead, seen), before + before_offset + states, pitch);
         for (long j = begin; j < stop; j++) {
             add_far(&p[v][j - begin], &d[v][j - begin], left, key[v][j - begin]);
             if (j >= w.ahead) left = query_merge(left, query_of(q, v, lanes, j - w.ahead));
         }
 #endif
-#if FAR
         query right = right_of(q, v, lanes, stop + w.reach, seen, after + after_offset + states, pitch, blocks);
         for (long j = stop - 1; j >= begin; j--) {
             add_far(&p[v][j - begin], &d[v][j - begin], right, key[v][j - begin]);
             if (j + w.reach < seen) right = query_merge(right, query_of(q, v, lanes, j + w.reach));
         }
-#endif
     }
     const long last = w.reach < 0 ? 0 : min(stop + w.reach, seen);
     for (long i0 = max(begin - w.ahead, 0L); i0 < last; i0 += CHUNK) {

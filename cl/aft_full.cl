@@ -14,33 +14,20 @@
 //
 //   aft_pack  key block, vector: panel and tops
 //   (factors: the right one comes transposed, by aft_transpose of aft_load.cl, so that w_i. is made of whole vectors)
-//   aft_full  query block, vectors: y
+//   aft_full  query block, vectors: y; TRACES 1: traces, and peaks [B, n]: each row's a_i
 //
 // Padding is never read; its rows of y are 0; a future key's NaN stays out of earlier rows. q and y may share memory.
 // Local memory (WG > 1): BM * (BN + 2) floats. Private: (2 BM + 1) CV vectors, and E when WG is 1.
-// Defines: see include/aft.h (NV is 1, TB the rows of a key block = BN); tile.h with TNV 2; BM a multiple of TM,
-// BN a multiple of VW, CV vectors of a work-item; GATE, CAUSAL, FACTORS, TRACES 0|1.
+// Defines: see include/aft.h (NV is 1, TB the rows of a key block = BN); tile.h with TNV 2; include/aft_full.h; GATE,
+// TRACES 0|1.
 #include "aft.h"
-#include "tile.h"
+#include "aft_full.h"
 
-#if !defined(GATE) || !defined(CAUSAL) || !defined(FACTORS) || !defined(BM) || !defined(BN) || !defined(CV) || \
-    !defined(TRACES)
-#error "GATE, CAUSAL, FACTORS, BM, BN, CV, TRACES: see aft_full.cl"
-#endif
-#if TNV != 2 || NV != 1
-#error "TNV is 2: sum and mean; NV is 1"
+#if !defined(GATE) || !defined(TRACES)
+#error "GATE, TRACES: see aft_full.cl"
 #endif
 
 #define TINY 1e-25f
-
-// A CPU walks one panel; neighbouring GPU work-items read neighbouring panels' equal rows.
-#if WG == 1
-#define PANEL_STEP(vectors) ((long)TN)
-#define PANEL(vectors, vector) ((vector) * (long)(BN * TN))
-#else
-#define PANEL_STEP(vectors) ((vectors) * (long)TN)
-#define PANEL(vectors, vector) ((vector) * (long)TN)
-#endif
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_pack(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
@@ -69,48 +56,6 @@ aft_pack(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_b
         RAW_STORE(ex, to + VW);
     }
 }
-
-// w: the table [T, T], or the left factor u with the right factor as rows.
-typedef struct bias {
-    __global const float *w, *rows;
-    long row, columns, rank;
-} bias;
-
-inline float weight_at(const bias w, const long i, const long j) {
-#if FACTORS
-    float sum = 0.0f;
-    for (long r = 0; r < w.rank; r++) sum = fma(w.w[i * w.row + r], w.rows[r * w.columns + j], sum);
-    return sum;
-#else
-    return w.w[i * w.row + j];
-#endif
-}
-
-// VW neighbours of row i; those at and past `end` are not read (FACTORS: rows are padded) and are NOTHING.
-inline V weights_at(const bias w, const long i, const long j, const long end) {
-#if FACTORS
-    V sum = (V)(0.0f);
-    for (long r = 0; r < w.rank; r++) sum = fma((V)(w.w[i * w.row + r]), RAW_LOAD(w.rows + r * w.columns + j), sum);
-    if (j + VW <= end) return sum;
-#else
-    if (j + VW <= end) return RAW_LOAD(w.w + i * w.row + j);
-#endif
-#if VW == 1
-    return NOTHING;
-#else
-    float t[VW];
-    for (int l = 0; l < VW; l++) t[l] = j + l < end ? weight_at(w, i, j + l) : NOTHING;
-    return CAT(vload, VW)(0, t);
-#endif
-}
-
-#if VW == 1
-#define SHARED_STORE(x, p) (*(p) = (x))
-#define SHARED_LOAD(p) (*(p))
-#else
-#define SHARED_STORE(x, p) CAT(vstore, VW)(x, 0, p)
-#define SHARED_LOAD(p) CAT(vload, VW)(0, p)
-#endif
 
 // Row i of E, keys begin..end-1 visible; *a, the largest w so far, rises; returns what earlier sums of the row are worth.
 inline float fill_row(SHARED float *e, SHARED float *a, const bias w, const long i, const long begin, const long end) {
@@ -175,7 +120,8 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
          const long panels_offset, __global const float *tops, const long tops_offset, __global const float *w,
          const long w_offset, const long w_row, __global const float *rows, const long rows_offset,
          const long columns, const long rank, __global const int *lengths, const long lengths_offset, const long n,
-         const int width, const int strips, const int vectors, const long blocks, TRACES_PARAMETERS) {
+         const int width, const int strips, const int vectors, const long blocks, TRACES_PARAMETERS,
+         __global float *peaks, const long peaks_offset) {
     const int lid = (int)get_local_id(0), first_vector = (int)get_group_id(0) * WG * CV;
     const long i0 = (long)get_group_id(1) * BM, b = get_group_id(2);
     const long seen = tokens_of(lengths, lengths_offset, b, n), last = min(i0 + BM, n);
@@ -219,6 +165,10 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
         }
         SYNC;
     }
+#if TRACES
+    for (long i = i0 + lid; get_group_id(0) == 0 && i < min(last, seen); i += WG)
+        peaks[peaks_offset + b * n + i] = a[i - i0];
+#endif
     for (int u = 0; u < CV; u++) {
         const int vector = first_vector + u * WG + lid;
         if (vector >= vectors) break;

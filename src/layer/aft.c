@@ -226,7 +226,7 @@ void clattn__aft_save(const clattn_aft_layer_desc *desc, const clattn_layer_shap
     aft->k = clattn__aft_rows_view(clattn__plan_save(plan, CLATTN_LAYER_SAVED, rows * keys), shape, keys,
                                    keys / desc->heads);
     if (!clattn__aft_is_gated(desc->mode))
-        aft->traces = clattn__plan_save(plan, CLATTN_LAYER_SAVED, rows * CLATTN__AFT_TRACES * d);
+        aft->traces = clattn__plan_save(plan, CLATTN_LAYER_SAVED, clattn__aft_trace_floats(desc->mode, rows, d));
 }
 
 static void place_gate(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan,

@@ -214,7 +214,8 @@ clattn__aft clattn__aft_problem_core(const clattn_aft_problem *p, const clattn__
         aft.reach = p->tensor[TAPS].shape[1] / 2;
     }
     if (p->train && !is_gated(p->mode))
-        aft.traces = clattn__plan_save(plan, CLATTN_AFT_SAVED, CLATTN__AFT_TRACES * x[0] * x[1] * x[2] * x[3]);
+        aft.traces =
+            clattn__plan_save(plan, CLATTN_AFT_SAVED, clattn__aft_trace_floats(p->mode, x[0] * x[1], x[2] * x[3]));
     return aft;
 }
 

@@ -87,6 +87,11 @@ clattn__aft_total clattn__aft_total_reserve(clattn__plan *plan, const clattn__ta
 void clattn__aft_gate_only(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
                            const clattn__aft_total *total);
 
+/* Floats of the traces of `rows` tokens; FULL leaves one more of each. */
+static inline int64_t clattn__aft_trace_floats(int mode, int64_t rows, int64_t channels) {
+    return rows * (CLATTN__AFT_TRACES * channels + (mode == CLATTN_AFT_FULL ? 1 : 0));
+}
+
 /* Columns of a transposed factor: whole vectors of any device. */
 static inline int64_t clattn__aft_columns(int64_t length) { return (length + 63) / 64 * 64; }
 

@@ -156,7 +156,10 @@ void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, cons
     } else if (aft->mode == CLATTN_AFT_GATED_MATRIX) {
         clattn__aft_backward_matrix(&p);
     } else {
-        clattn__aft_backward_average(&p);
+        if (aft->mode == CLATTN_AFT_FULL)
+            clattn__aft_backward_full(&p);
+        else
+            clattn__aft_backward_average(&p);
         if (aft->mode == CLATTN_AFT_CONV)
             clattn__aft_backward_taps(&p);
         else if (aft->mode != CLATTN_AFT_SIMPLE)

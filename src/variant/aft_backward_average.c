@@ -1,9 +1,8 @@
-/* aft, backwards, modes that average: cl/aft_backward_scan.cl. */
+/* aft, backwards, modes simple, local and conv: cl/aft_backward_scan.cl. */
 #include "variant/aft_backward_stages.h"
 
 static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
 
-/* Of every mode but FULL, whose band is all there is. */
 typedef struct scans {
     clattn__operand before, after;
 } scans;
@@ -12,8 +11,7 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_divisio
     clattn__stage *stage = clattn__aft_start(p->plan, p->aft, d, "aft_backward_scan", kernel);
     clattn__stage_define(p->plan, stage, "SHARED_KEY", p->aft->mode == CLATTN_AFT_CONV);
     clattn__stage_define(p->plan, stage, "AHEAD", !p->aft->causal);
-    clattn__stage_define(p->plan, stage, "FAR", p->aft->mode != CLATTN_AFT_FULL);
-    clattn__stage_define(p->plan, stage, "FACTORS", p->aft->rank > 0);
+    clattn__stage_define(p->plan, stage, "FACTORS", 0);
     return stage;
 }
 
@@ -67,9 +65,7 @@ void clattn__aft_backward_average(const clattn__aft_pass *p) {
     const clattn__aft_division d = clattn__aft_pass_divide(p, 2, 32);
     const bool conv = p->aft->mode == CLATTN_AFT_CONV;
     const uint64_t mark = p->plan->workspace_used;
-    scans far = {none, none};
-    if (p->aft->mode != CLATTN_AFT_FULL)
-        far = add_scans(p, &d);
+    const scans far = add_scans(p, &d);
     const clattn__operand parts = conv ? clattn__plan_scratch(p->plan, p->aft->batch * p->aft->length * d.count) : none;
     add_band(p, &d, &far, parts);
     if (conv)

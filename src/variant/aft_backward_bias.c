@@ -80,7 +80,7 @@ static void add_factor(const clattn__aft_pass *p, bool own, const clattn__aft_ta
 }
 
 void clattn__aft_backward_bias(const clattn__aft_pass *p) {
-    if (wanted(p->grad->w.at))
+    if (wanted(p->grad->w.at) && p->aft->mode != CLATTN_AFT_FULL)
         add_table(p);
     add_factor(p, false, &p->grad->left, &p->grad->right_rows);
     add_factor(p, true, &p->grad->right, &p->grad->left_rows);

@@ -53,6 +53,12 @@ clattn__aft_view clattn__aft_traces(const clattn__aft *aft) {
     return (clattn__aft_view){aft->traces, aft->length * row, row, aft->head_size};
 }
 
+clattn__operand clattn__aft_peaks(const clattn__aft *aft) {
+    clattn__operand peaks = aft->traces;
+    peaks.offset += CLATTN__AFT_TRACES * aft->batch * aft->length * aft->heads * aft->head_size;
+    return peaks;
+}
+
 void clattn__aft_extents(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft,
                          const clattn__aft_division *d) {
     clattn__stage_operand(plan, stage, aft->lengths);

@@ -30,6 +30,9 @@ void clattn__aft_view_args(clattn__plan *plan, clattn__stage *stage, const clatt
 /* What forward leaves of each query. */
 clattn__aft_view clattn__aft_traces(const clattn__aft *aft);
 
+/* FULL: the largest visible w of each query, [batch, length], behind the traces. */
+clattn__operand clattn__aft_peaks(const clattn__aft *aft);
+
 /* lengths, n, width, strips, strip count, pitch. */
 void clattn__aft_extents(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft,
                          const clattn__aft_division *d);

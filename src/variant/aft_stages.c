@@ -193,8 +193,8 @@ static void add_scan(clattn__plan *plan, const clattn__target *target, const cla
 
 /* ---- full ---- */
 
-/* The tile of mode full. BM rows and CV vectors are one work-group's accumulators; the more vectors, the fewer times the
- * exponentials of a block are made, and the fewer work-groups. */
+/* The tile of mode full. BM rows and CV vectors are one work-group's accumulators; the more vectors, the fewer times
+ * the exponentials of a block are made, and the fewer work-groups. */
 typedef struct full_tile {
     int tm, bm, bn, cv;
 } full_tile;
@@ -264,6 +264,7 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     clattn__stage_int(plan, stage, (int32_t)d.count);
     clattn__stage_long(plan, stage, d.blocks);
     trace_args(plan, stage, aft);
+    clattn__stage_operand(plan, stage, has_traces(aft) ? clattn__aft_peaks(aft) : none);
     clattn__stage_range(stage, clattn__ceil_div(d.count, (int64_t)d.wg * t.cv), clattn__ceil_div(aft->length, t.bm),
                         aft->batch, d.wg);
     stage->local_bytes = d.wg > 1 ? (size_t)t.bm * (size_t)(t.bn + 2) * sizeof(float) : 0;

@@ -34,6 +34,8 @@ static const gradient_case cases[] = {
     {CLATTN_AFT_LOCAL, 97, 2, 8, .local = 40, .causal = true, .lengths = true, .rank = 3, .keys = 50},
     {CLATTN_AFT_FULL, 70, 3, 11, 3, .spare = 2, .lengths = true, .keys = 50},
     {CLATTN_AFT_FULL, 67, 1, 9, .causal = true, .rank = 4, .spare = 5},
+    {CLATTN_AFT_FULL, 215, 2, 9, 1, .lengths = true},
+    {CLATTN_AFT_FULL, 215, 1, 20, .causal = true, .keys = 50, .spare = 70},
     {CLATTN_AFT_FULL, 1, 1, 9, .gap = 0},
     {CLATTN_AFT_CONV, 70, 3, 11, 2, .taps = 7, .lengths = true},
     {CLATTN_AFT_CONV, 33, 2, 24, 0, .taps = 3, .causal = true, .keys = 50, .type = CLATTN_BF16},

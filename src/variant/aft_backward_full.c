@@ -1,0 +1,153 @@
+/* aft, backwards, mode full: dK, dV and the gradient of a table, cl/aft_backward_full.cl and
+ * cl/aft_backward_full_bias.cl. */
+#include "variant/aft_backward_stages.h"
+
+static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
+
+/* Tiles of BM rows, blocks of d.tb = BN; packed queries, and what they are packed with. */
+typedef struct full {
+    const clattn__aft_pass *p;
+    clattn__aft_division d;
+    int tm, bm, cv, kv;
+    clattn__operand panels, least;
+} full;
+
+static full make(const clattn__aft_pass *p) {
+    enum { FEW_UNITS = 16, DEPTH = 256 };
+    const clattn__target *target = p->target;
+    clattn__aft_division d = clattn__aft_pass_divide(p, 1, 1);
+    full f = {.p = p, .tm = 8, .bm = 8, .cv = 1, .kv = d.wg};
+    if (d.wg == 1) {
+        const int most = target->caps.compute_units > FEW_UNITS ? 16 : 64;
+        f.tm = target->attention.tm;
+        f.bm = 8 * f.tm;
+        f.cv = d.count < most ? (int)d.count : most;
+        f.kv = DEPTH / (2 * d.vw);
+    }
+    d.tb = d.wg == 1 ? 4 * f.bm : 64;
+    d.blocks = clattn__ceil_div(p->aft->length, d.tb);
+    f.d = d;
+    f.panels = clattn__plan_scratch(p->plan, p->aft->batch * d.blocks * d.tb * 2 * d.pitch);
+    f.least = clattn__plan_scratch(p->plan, p->aft->batch * d.blocks * 2 * d.pitch);
+    return f;
+}
+
+static clattn__stage *start(const full *f, const char *file, const char *kernel) {
+    clattn__plan *plan = f->p->plan;
+    clattn__stage *stage = clattn__aft_start(plan, f->p->aft, &f->d, file, kernel);
+    clattn__stage_define(plan, stage, "CAUSAL", f->p->aft->causal);
+    clattn__stage_define(plan, stage, "FACTORS", f->p->aft->rank > 0);
+    clattn__stage_define(plan, stage, "TM", f->tm);
+    clattn__stage_define(plan, stage, "TNV", 2);
+    clattn__stage_define(plan, stage, "PW", 2 * f->d.vw);
+    clattn__stage_define(plan, stage, "BM", f->bm);
+    clattn__stage_define(plan, stage, "BN", f->d.tb);
+    clattn__stage_define(plan, stage, "CV", f->cv);
+    return stage;
+}
+
+/* PACKED_PARAMETERS of aft_backward_full.h. */
+static void packed_args(const full *f, clattn__stage *stage) {
+    clattn__stage_operand(f->p->plan, stage, f->panels);
+    clattn__stage_operand(f->p->plan, stage, f->least);
+    clattn__stage_operand(f->p->plan, stage, clattn__aft_peaks(f->p->aft));
+}
+
+/* FULL_BIAS_PARAMETERS. */
+static void bias_args(const full *f, clattn__stage *stage) {
+    const clattn__aft *aft = f->p->aft;
+    clattn__stage_operand(f->p->plan, stage, aft->bias);
+    clattn__stage_long(f->p->plan, stage, aft->bias_row);
+    clattn__stage_operand(f->p->plan, stage, aft->rank > 0 ? aft->factor : none);
+    clattn__stage_long(f->p->plan, stage, aft->columns);
+    clattn__stage_long(f->p->plan, stage, aft->rank);
+}
+
+/* lengths, n, width, strips, vectors. */
+static void extents(const full *f, clattn__stage *stage) {
+    clattn__stage_operand(f->p->plan, stage, f->p->aft->lengths);
+    clattn__stage_long(f->p->plan, stage, f->p->aft->length);
+    clattn__stage_int(f->p->plan, stage, (int32_t)f->d.width);
+    clattn__stage_int(f->p->plan, stage, (int32_t)f->d.strips);
+    clattn__stage_int(f->p->plan, stage, (int32_t)f->d.count);
+}
+
+static void add_queries(const full *f) {
+    clattn__stage *stage = start(f, "aft_backward_full", "aft_backward_queries");
+    clattn__aft_pass_queries(f->p, stage);
+    clattn__stage_operand(f->p->plan, stage, clattn__aft_peaks(f->p->aft));
+    clattn__stage_operand(f->p->plan, stage, f->panels);
+    clattn__stage_operand(f->p->plan, stage, f->least);
+    extents(f, stage);
+    clattn__aft_range(stage, &f->d, f->d.blocks, f->p->aft->batch);
+}
+
+static void add_keys(const full *f) {
+    const clattn__aft *aft = f->p->aft;
+    clattn__stage *stage = start(f, "aft_backward_full", "aft_backward_full");
+    clattn__aft_view_args(f->p->plan, stage, &aft->k);
+    clattn__aft_view_args(f->p->plan, stage, &aft->v);
+    clattn__aft_view_args(f->p->plan, stage, &f->p->grad->k);
+    clattn__aft_view_args(f->p->plan, stage, &f->p->grad->v);
+    clattn__aft_pass_queries(f->p, stage);
+    packed_args(f, stage);
+    bias_args(f, stage);
+    extents(f, stage);
+    clattn__stage_long(f->p->plan, stage, f->d.blocks);
+    clattn__stage_range(stage, clattn__ceil_div(f->d.count, (int64_t)f->d.wg * f->cv),
+                        clattn__ceil_div(aft->length, f->bm), aft->batch, f->d.wg);
+    stage->local_bytes = f->d.wg > 1 ? (size_t)f->bm * (size_t)f->d.tb * sizeof(float) : 0;
+}
+
+static clattn__stage *start_bias(const full *f, const char *kernel) {
+    clattn__stage *stage = start(f, "aft_backward_full_bias", kernel);
+    clattn__stage_define(f->p->plan, stage, "KV", f->kv);
+    clattn__stage_define(f->p->plan, stage, "TYPE_G", f->p->grad->type);
+    return stage;
+}
+
+static void add_columns(const full *f, clattn__operand columns, clattn__operand tops) {
+    clattn__stage *stage = start_bias(f, "aft_backward_columns");
+    clattn__aft_view_args(f->p->plan, stage, &f->p->aft->k);
+    clattn__aft_view_args(f->p->plan, stage, &f->p->aft->v);
+    clattn__stage_operand(f->p->plan, stage, columns);
+    clattn__stage_operand(f->p->plan, stage, tops);
+    extents(f, stage);
+    clattn__aft_range(stage, &f->d, f->d.blocks, f->p->aft->batch);
+}
+
+static void add_weights(const full *f, clattn__operand columns, clattn__operand tops) {
+    const clattn__aft_table *to = &f->p->grad->w;
+    clattn__stage *stage = start_bias(f, "aft_backward_weights");
+    clattn__aft_view_args(f->p->plan, stage, &f->p->aft->k);
+    clattn__aft_view_args(f->p->plan, stage, &f->p->aft->v);
+    clattn__aft_pass_queries(f->p, stage);
+    packed_args(f, stage);
+    clattn__stage_operand(f->p->plan, stage, columns);
+    clattn__stage_operand(f->p->plan, stage, tops);
+    bias_args(f, stage);
+    extents(f, stage);
+    clattn__stage_long(f->p->plan, stage, f->d.blocks);
+    clattn__stage_int(f->p->plan, stage, (int32_t)f->p->aft->batch);
+    clattn__stage_operand(f->p->plan, stage, to->at);
+    clattn__stage_long(f->p->plan, stage, to->row);
+    clattn__stage_long(f->p->plan, stage, to->rows);
+    clattn__stage_int(f->p->plan, stage, f->p->grad->accumulate);
+    clattn__stage_range(stage, clattn__ceil_div(to->rows, f->d.tb), clattn__ceil_div(to->rows, f->bm), 1, f->d.wg);
+    stage->local_bytes = f->d.wg > 1 ? (size_t)(f->bm * f->kv * 2 * f->d.vw) * sizeof(float) : 0;
+}
+
+void clattn__aft_backward_full(const clattn__aft_pass *p) {
+    const uint64_t mark = p->plan->workspace_used;
+    const full f = make(p);
+    add_queries(&f);
+    add_keys(&f);
+    if (p->grad->w.at.slot != CLATTN__SLOT_NONE) {
+        const clattn__operand columns =
+            clattn__plan_scratch(p->plan, p->aft->batch * f.d.blocks * f.d.tb * 2 * f.d.pitch);
+        const clattn__operand tops = clattn__plan_scratch(p->plan, p->aft->batch * f.d.blocks * f.d.pitch);
+        add_columns(&f, columns, tops);
+        add_weights(&f, columns, tops);
+    }
+    clattn__plan_release(p->plan, mark);
+}
