@@ -11,7 +11,7 @@
 //
 // What padding holds is never read. Strips here are single vectors, NV 1.
 // Local memory: none; 2 TB vectors of private memory.
-// Defines: see include/aft.h; FACTORS, SHARED_KEY, OWN, REPARAM 0|1; TYPE_G 0|1|2 type of the gradients.
+// Defines: see include/aft.h; SHARED_KEY, OWN, REPARAM 0|1; TYPE_G 0|1|2 type of the gradients.
 #include "aft_backward_bias.h"
 
 #if !defined(SHARED_KEY) || !defined(OWN) || !defined(REPARAM) || !defined(TYPE_G) || NV != 1
@@ -75,10 +75,10 @@ aft_backward_table(CORE_PARAMETERS, __global STORAGE(TYPE_G) * to, const long to
     }
 }
 
-// u (OWN 1) or f (OWN 0): element (row, r) at row*g_row + r*g_column.
+// g: rows of u (OWN 1) or f (OWN 0).
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_backward_factor(CORE_PARAMETERS, __global const float *g, const long g_offset, const long g_row,
-                    const long g_column, __global float *sums, const long sums_offset, const long g_rank,
+                    __global float *sums, const long sums_offset, const long g_rank,
                     __global STORAGE(TYPE_G) * to, const long to_offset, const long to_row, const long rows,
                     const int add) {
     const long own = get_global_id(0);
@@ -119,7 +119,7 @@ aft_backward_factor(CORE_PARAMETERS, __global const float *g, const long g_offse
         for (long e = 0; e < g_rank; e++) {
             float part = 0.0f;
             for (long o = low; o < high; o++)
-                part = fma(all[o - begin], g[g_offset + o * g_row + e * g_column], part);
+                part = fma(all[o - begin], g[g_offset + o * g_row + e], part);
             total[e] += part;
         }
     }

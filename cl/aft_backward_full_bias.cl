@@ -1,23 +1,27 @@
-// aft, backwards, mode full: dw of a table, as products of tiles. See include/aft_backward.h, include/aft_backward_full.h.
+// aft, backwards, mode full: dw, of a table or through factors, as products of tiles. See include/aft_backward.h, include/aft_backward_full.h.
 //
 //   dw_ij = sum over sequences and channels of A_ij P_i (V_j - o_i)
 //
 //   aft_backward_columns  key block, vector: top, and its part of the right operand
-//   aft_backward_weights  BM rows, BN columns of dw: for each sequence e^(w_ij - a_i) times
+//   aft_backward_weights  BM rows, BN columns of dw
+//   aft_backward_factors  OWN 0: BM rows of du = dw f; 1: BN rows of df = dw^T u: dw exists a block at a time. sums: the
+//                         rows' own, in floats
+//
+// A block of dw is, for each sequence, e^(w_ij - a_i) times
 //
 //        queries [BM, 2 d]                        columns [2 d, BN]
 //        f e^(m - M_i) P_i | the same times o_i   x   e^(k_j - t) v_j | -e^(k_j - t), by vectors of channels
 //
 // Vectors of channels beyond the limit are added term by term. What padding holds is never read; dw is 0 where no average looks.
 // columns: panels of TN keys, [B][key block][BN / TN][vectors][2 VW][TN]; tops [B][key block][vectors].
-// Local memory (WG > 1): BM * KV * TN floats. Private: 2 TILES_EACH micro-tiles, and as much again when WG is 1.
-// Defines: see include/aft.h (NV is 1), include/aft_full.h; BN a multiple of TN; KV vectors of channels at a time; TYPE_G
-// 0|1|2 type of dw.
+// Local memory (WG > 1): BM * KV * TN floats, and BM * BN (factors). Private: 2 TILES_EACH micro-tiles, and these where WG is 1.
+// Defines: see include/aft.h (NV is 1), include/aft_full.h; BN a multiple of TN; KV vectors of channels at a time; OWN
+// 0|1; TYPE_G 0|1|2 type of the gradient.
 #include "aft_backward.h"
 #include "aft_backward_full.h"
 
-#if !defined(KV) || !defined(TYPE_G)
-#error "KV, TYPE_G: see aft_backward_full_bias.cl"
+#if !defined(KV) || !defined(OWN) || !defined(TYPE_G)
+#error "KV, OWN, TYPE_G: see aft_backward_full_bias.cl"
 #endif
 
 #define ROW_TILES (BM / TM)
@@ -95,20 +99,25 @@ inline void add_terms(V sums[TNV], const trace own, __global const STORAGE(TYPE_
     UNROLL for (int h = 0; h < TNV; h++) { sums[h] += SHARED_LOAD(t + h * VW); }
 }
 
-__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-aft_backward_weights(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
-                     const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset, const long x_batch,
-                     const long x_row, const long x_group, QUERIES_PARAMETERS, PACKED_PARAMETERS,
-                     __global const float *right, const long right_offset, __global const float *tops,
-                     const long tops_offset, FULL_BIAS_PARAMETERS, __global const int *lengths,
-                     const long lengths_offset, const long n, const int width, const int strips, const int vectors,
-                     const long blocks, const int batch, __global STORAGE(TYPE_G) * to, const long to_offset,
-                     const long to_row, const long size, const int add) {
-    const int lid = (int)get_local_id(0);
-    const long j0 = (long)get_group_id(0) * BN, i0 = (long)get_group_id(1) * BM;
+#define CORE_PARAMETERS                                                                                                \
+    __global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row, const long k_group, \
+        __global const STORAGE(TYPE_X) * x, const long x_offset, const long x_batch, const long x_row,                 \
+        const long x_group, QUERIES_PARAMETERS, PACKED_PARAMETERS, __global const float *right,                        \
+        const long right_offset, __global const float *tops, const long tops_offset, FULL_BIAS_PARAMETERS,             \
+        __global const int *lengths, const long lengths_offset, const long n, const int width, const int strips,       \
+        const int vectors, const long blocks, const int batch
+#define CORE                                                                                                           \
+    k, k_offset, k_batch, k_row, k_group, x, x_offset, x_batch, x_row, x_group, terms, terms_offset, terms_batch,      \
+        terms_row, terms_group, traces, traces_offset, traces_batch, traces_row, traces_group, second, panels,         \
+        panels_offset, least, least_offset, peaks, peaks_offset, right, right_offset, tops, tops_offset, w_base,       \
+        w_offset, w_row, rows, rows_offset, columns, rank, lengths, lengths_offset, n, width, strips, vectors, blocks, \
+        batch
+
+// The block of dw from (i0, j0) on.
+inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const long i0, const long j0, const int lid,
+                       CORE_PARAMETERS) {
     const bias w = FULL_BIAS;
-    SHARED float xs[BM * KB] ALIGNED;
-    V total[TILES_EACH][TM][TNV], acc[TILES_EACH][TM][TNV];
+    V acc[TILES_EACH][TM][TNV];
     EACH_TILE tile_zero(total[tile]);
     for (int b = 0; b < batch; b++) {
         const long seen = tokens_of(lengths, lengths_offset, b, n), keys = CAUSAL ? min(i0 + BM, seen) : seen;
@@ -153,6 +162,16 @@ aft_backward_weights(__global const STORAGE(TYPE_X) * k, const long k_offset, co
             }
         }
     }
+}
+
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+aft_backward_weights(CORE_PARAMETERS, __global STORAGE(TYPE_G) * to, const long to_offset, const long to_row,
+                     const long size, const int add) {
+    const int lid = (int)get_local_id(0);
+    const long j0 = (long)get_group_id(0) * BN, i0 = (long)get_group_id(1) * BM;
+    SHARED float xs[BM * KB] ALIGNED;
+    V total[TILES_EACH][TM][TNV];
+    make_block(total, xs, i0, j0, lid, CORE);
     EACH_TILE {
         for (int r = 0; r < TM && i0 + TILE_I + r < size; r++) {
             for (int h = 0; h < TNV; h++) {
@@ -161,5 +180,57 @@ aft_backward_weights(__global const STORAGE(TYPE_X) * k, const long k_offset, co
                 store_g(to, at, lanes, add ? total[tile][r][h] + load_g(to, at, lanes) : total[tile][r][h]);
             }
         }
+    }
+}
+
+// sums[i][e] += dw[i] . f[e], or sums[e][j] += sum_i dw[i][j] u[i][e].
+inline void add_product(__global float *sums, SHARED const float *dw, const bias w, const long i0, const long j0,
+                        const long n, const int lid) {
+#if OWN
+    for (long item = lid; item < w.rank * (BN / VW); item += WG) {
+        const long e = item / (BN / VW), j = item % (BN / VW) * VW;
+        V sum = RAW_LOAD(sums + e * BN + j);
+        for (int i = 0; i < (int)min((long)BM, n - i0); i++)
+            sum = fma((V)(w.w[(i0 + i) * w.row + e]), SHARED_LOAD(dw + i * BN + j), sum);
+        RAW_STORE(sum, sums + e * BN + j);
+    }
+#else
+    for (long item = lid; item < w.rank * BM; item += WG) {
+        const long e = item / BM, i = item % BM;
+        V sum = (V)(0.0f);
+        for (int j = 0; j < (int)min((long)BN, n - j0); j += VW)
+            sum = fma(SHARED_LOAD(dw + i * BN + j), RAW_LOAD(w.rows + e * w.columns + j0 + j), sum);
+        sums[i * w.rank + e] += sum_of(sum);
+    }
+#endif
+}
+
+__attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
+aft_backward_factors(CORE_PARAMETERS, __global float *sums, const long sums_offset, __global STORAGE(TYPE_G) * to,
+                     const long to_offset, const long to_row, const long size, const int add) {
+    const int lid = (int)get_local_id(0), count = OWN ? BN : BM;
+    const long first = (long)get_group_id(0) * count;
+    const bias w = FULL_BIAS;
+    __global float *own = sums + sums_offset + first * rank;
+    SHARED float xs[BM * KB] ALIGNED, dw[BM * BN] ALIGNED;
+    V total[TILES_EACH][TM][TNV];
+    for (long o = lid; o < count * rank; o += WG) own[o] = 0.0f;
+    SYNC_GLOBAL;
+    const long begin = OWN && CAUSAL ? first / BM * BM : 0, end = first >= n ? 0 : !OWN && CAUSAL ? min(first + BM, n) : n;
+    for (long other = begin; other < end; other += OWN ? BM : BN) {
+        make_block(total, xs, OWN ? other : first, OWN ? first : other, lid, CORE);
+        EACH_TILE {
+            for (int r = 0; r < TM; r++) {
+                for (int h = 0; h < TNV; h++) SHARED_STORE(total[tile][r][h], dw + (TILE_I + r) * BN + TILE_J + h * VW);
+            }
+        }
+        SYNC;
+        add_product(own, dw, w, OWN ? other : first, OWN ? first : other, n, lid);
+        SYNC_GLOBAL;
+    }
+    for (long o = lid; o < count * rank; o += WG) {
+        const long i = o / rank, e = o - i * rank, at = to_offset + (first + i) * to_row + e;
+        const float sum = own[OWN ? e * BN + i : o];
+        if (first + i < size) STORE(TYPE_G, to, at, add ? sum + LOAD(TYPE_G, to, at) : sum);
     }
 }

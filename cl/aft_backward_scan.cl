@@ -14,7 +14,7 @@
 //
 // Gradients at padding are 0; what is there is never read.
 // Local memory: none; aft_backward_band keeps (3 NV + 8 / VW) TB vectors in private memory.
-// Defines: see include/aft.h; TB a multiple of VW and 4; SHARED_KEY, AHEAD, FACTORS (0 here) 0|1.
+// Defines: see include/aft.h; TB a multiple of VW and 4; SHARED_KEY, AHEAD 0|1.
 #include "aft_backward_bias.h"
 
 #if !defined(SHARED_KEY) || !defined(AHEAD)

@@ -109,22 +109,18 @@ static void input(const clattn_aft_layer_desc *desc, const clattn_layer_shape *s
 
 /* ---- what stands beside the keys ---- */
 
-static void factors(const clattn_aft_layer_desc *desc, const clattn__aft *aft, clattn__aft_gradients *grad) {
+static void factors(const clattn_aft_layer_desc *desc, clattn__aft_gradients *grad) {
     const int64_t rank = desc->rank, T = desc->max_length;
-    const bool full = desc->mode == CLATTN_AFT_FULL;
-    clattn__operand right = aft->factor;
-    if (!full) {
-        right = resident(RESIDENT_FACTOR);
-        right.offset = T * rank;
-    }
     grad->rank = rank;
     grad->left = (clattn__aft_table){weight(CLATTN__AFT_EXTRA), T, rank};
     grad->right = (clattn__aft_table){weight(CLATTN__AFT_EXTRA + 1), T, rank};
-    grad->left_rows = (clattn__aft_factor){full ? aft->bias : resident(RESIDENT_FACTOR), rank, 1};
-    grad->right_rows = (clattn__aft_factor){right, full ? 1 : rank, full ? aft->columns : 1};
+    if (desc->mode == CLATTN_AFT_LOCAL) {
+        grad->left_rows = grad->right_rows = (clattn__aft_rows){resident(RESIDENT_FACTOR), rank};
+        grad->right_rows.at.offset += T * rank;
+    }
 }
 
-static void extras(const clattn_aft_layer_desc *desc, const clattn__aft *aft, clattn__aft_gradients *grad) {
+static void extras(const clattn_aft_layer_desc *desc, clattn__aft_gradients *grad) {
     const clattn__operand first = weight(CLATTN__AFT_EXTRA);
     if (clattn__aft_is_gated(desc->mode)) {
         grad->position = first;
@@ -138,7 +134,7 @@ static void extras(const clattn_aft_layer_desc *desc, const clattn__aft *aft, cl
         grad->raw_gamma.offset = desc->heads * desc->taps;
     } else if (desc->mode != CLATTN_AFT_SIMPLE) {
         if (desc->rank > 0)
-            factors(desc, aft, grad);
+            factors(desc, grad);
         else
             grad->w = (clattn__aft_table){first, desc->max_length, desc->max_length};
     }
@@ -156,7 +152,7 @@ clattn_status clattn__aft_layer_backward(const void *data, const clattn_layer_sh
     grad.y = clattn__aft_rows_view(dy, shape, d, aft.head_size);
     output(shape, target, plan, &aft, dy);
     const sides s = place(desc, shape, target, plan, &grad);
-    extras(desc, &aft, &grad);
+    extras(desc, &grad);
     clattn__aft_backward(plan, target, &aft, &grad);
     input(desc, shape, target, plan, &s);
     return CLATTN_SUCCESS;

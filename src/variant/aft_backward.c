@@ -115,7 +115,7 @@ static void add_gated(const clattn__aft_pass *p) {
 clattn__aft_gradients clattn__aft_gradients_none(clattn_type type, bool accumulate) {
     const clattn__operand none = {CLATTN__SLOT_NONE, 0};
     const clattn__aft_table table = {none, 0, 0};
-    const clattn__aft_factor factor = {none, 0, 0};
+    const clattn__aft_rows rows = {none, 0};
     return (clattn__aft_gradients){.type = type,
                                    .accumulate = accumulate,
                                    .position = none,
@@ -123,8 +123,8 @@ clattn__aft_gradients clattn__aft_gradients_none(clattn_type type, bool accumula
                                    .left = table,
                                    .right = table,
                                    .taps = table,
-                                   .left_rows = factor,
-                                   .right_rows = factor,
+                                   .left_rows = rows,
+                                   .right_rows = rows,
                                    .gamma = none,
                                    .beta = none,
                                    .raw_taps = none,
@@ -155,14 +155,13 @@ void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, cons
         add_gated(&p);
     } else if (aft->mode == CLATTN_AFT_GATED_MATRIX) {
         clattn__aft_backward_matrix(&p);
+    } else if (aft->mode == CLATTN_AFT_FULL) {
+        clattn__aft_backward_full(&p);
     } else {
-        if (aft->mode == CLATTN_AFT_FULL)
-            clattn__aft_backward_full(&p);
-        else
-            clattn__aft_backward_average(&p);
+        clattn__aft_backward_average(&p);
         if (aft->mode == CLATTN_AFT_CONV)
             clattn__aft_backward_taps(&p);
-        else if (aft->mode != CLATTN_AFT_SIMPLE)
+        else if (aft->mode == CLATTN_AFT_LOCAL)
             clattn__aft_backward_bias(&p);
     }
     clattn__plan_release(plan, mark);

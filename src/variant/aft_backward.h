@@ -10,17 +10,11 @@ typedef struct clattn__aft_table {
     int64_t rows, row; /* row: elements from row to row */
 } clattn__aft_table;
 
-/* Element (i, r) at i*row + r*column. */
-typedef struct clattn__aft_factor {
-    clattn__operand at;
-    int64_t row, column;
-} clattn__aft_factor;
-
 /* Where gradients come from (y) and go to. q, k, v have the core's x_type, y its y_type, the others `type`; these are
  * added to where accumulate. k of CONV has one channel a head.
  * position     [heads]
  * w            [rows, rows], FULL and LOCAL without factors
- * left, right  [rows, rank], FULL and LOCAL with rank > 0; left_rows and right_rows: the factors themselves, F32
+ * left, right  [rows, rank], FULL and LOCAL with rank > 0; left_rows and right_rows, of LOCAL: the factors themselves, F32
  * taps         [heads, 2 reach + 1] of the taps themselves; with gamma.slot set, of what they were made of:
  *              raw_taps, raw_gamma, F32 */
 typedef struct clattn__aft_gradients {
@@ -30,7 +24,7 @@ typedef struct clattn__aft_gradients {
     int64_t rank;
     clattn__operand position;
     clattn__aft_table w, left, right, taps;
-    clattn__aft_factor left_rows, right_rows;
+    clattn__aft_rows left_rows, right_rows;
     clattn__operand gamma, beta, raw_taps, raw_gamma;
 } clattn__aft_gradients;
 

@@ -11,7 +11,6 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_divisio
     clattn__stage *stage = clattn__aft_start(p->plan, p->aft, d, "aft_backward_scan", kernel);
     clattn__stage_define(p->plan, stage, "SHARED_KEY", p->aft->mode == CLATTN_AFT_CONV);
     clattn__stage_define(p->plan, stage, "AHEAD", !p->aft->causal);
-    clattn__stage_define(p->plan, stage, "FACTORS", 0);
     return stage;
 }
 

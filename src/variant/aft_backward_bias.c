@@ -5,19 +5,13 @@ static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
 
 static bool wanted(clattn__operand at) { return at.slot != CLATTN__SLOT_NONE; }
 
-/* FULL's table is a band that reaches every key: w_ij lies at i (row + 1) + (j - i). */
 void clattn__aft_pass_bias(const clattn__aft_pass *p, clattn__stage *stage) {
     const clattn__aft *aft = p->aft;
-    const bool full = aft->mode == CLATTN_AFT_FULL, simple = aft->mode == CLATTN_AFT_SIMPLE;
-    const int64_t reach = simple ? -1 : full ? aft->length - 1 : aft->reach;
-    const bool table = full && aft->rank == 0;
-    clattn__stage_operand(p->plan, stage,
-                          simple ? none : (clattn__operand){aft->bias.slot, aft->bias.offset - (table ? reach : 0)});
-    clattn__stage_long(p->plan, stage, aft->bias_row + (table ? 1 : 0));
+    const bool simple = aft->mode == CLATTN_AFT_SIMPLE;
+    const int64_t reach = simple ? -1 : aft->reach;
+    clattn__stage_operand(p->plan, stage, simple ? none : aft->bias);
+    clattn__stage_long(p->plan, stage, aft->bias_row);
     clattn__stage_long(p->plan, stage, aft->bias_head);
-    clattn__stage_operand(p->plan, stage, aft->rank > 0 ? aft->factor : none);
-    clattn__stage_long(p->plan, stage, aft->rank);
-    clattn__stage_long(p->plan, stage, aft->columns);
     clattn__stage_long(p->plan, stage, reach);
     clattn__stage_long(p->plan, stage, aft->causal || simple ? 0 : reach);
 }
@@ -25,7 +19,6 @@ void clattn__aft_pass_bias(const clattn__aft_pass *p, clattn__stage *stage) {
 static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_division *d, const char *kernel, bool own) {
     clattn__stage *stage = clattn__aft_start(p->plan, p->aft, d, "aft_backward_bias", kernel);
     clattn__stage_define(p->plan, stage, "SHARED_KEY", p->aft->mode == CLATTN_AFT_CONV);
-    clattn__stage_define(p->plan, stage, "FACTORS", p->aft->rank > 0);
     clattn__stage_define(p->plan, stage, "OWN", own);
     clattn__stage_define(p->plan, stage, "REPARAM", wanted(p->grad->raw_gamma));
     clattn__stage_define(p->plan, stage, "TYPE_G", p->grad->type);
@@ -59,7 +52,7 @@ static void add_table(const clattn__aft_pass *p) {
 
 /* own: the right factor, whose rows are keys'; other: the factor that is not it. */
 static void add_factor(const clattn__aft_pass *p, bool own, const clattn__aft_table *to,
-                       const clattn__aft_factor *other) {
+                       const clattn__aft_rows *other) {
     if (!wanted(to->at))
         return;
     const clattn__aft_division d = clattn__aft_pass_divide(p, 1, 32);
@@ -68,7 +61,6 @@ static void add_factor(const clattn__aft_pass *p, bool own, const clattn__aft_ta
     core(p, &d, stage);
     clattn__stage_operand(p->plan, stage, other->at);
     clattn__stage_long(p->plan, stage, other->row);
-    clattn__stage_long(p->plan, stage, other->column);
     clattn__stage_operand(p->plan, stage, clattn__plan_scratch(p->plan, to->rows * p->grad->rank));
     clattn__stage_long(p->plan, stage, p->grad->rank);
     clattn__stage_operand(p->plan, stage, to->at);
@@ -80,7 +72,7 @@ static void add_factor(const clattn__aft_pass *p, bool own, const clattn__aft_ta
 }
 
 void clattn__aft_backward_bias(const clattn__aft_pass *p) {
-    if (wanted(p->grad->w.at) && p->aft->mode != CLATTN_AFT_FULL)
+    if (wanted(p->grad->w.at))
         add_table(p);
     add_factor(p, false, &p->grad->left, &p->grad->right_rows);
     add_factor(p, true, &p->grad->right, &p->grad->left_rows);

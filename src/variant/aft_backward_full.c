@@ -1,4 +1,4 @@
-/* aft, backwards, mode full: dK, dV and the gradient of a table, cl/aft_backward_full.cl and
+/* aft, backwards, mode full: dK, dV and the gradients of w or its factors, cl/aft_backward_full.cl and
  * cl/aft_backward_full_bias.cl. */
 #include "variant/aft_backward_stages.h"
 
@@ -9,14 +9,16 @@ typedef struct full {
     const clattn__aft_pass *p;
     clattn__aft_division d;
     int tm, bm, cv, kv;
-    clattn__operand panels, least;
+    clattn__operand panels, least, columns, tops;
 } full;
+
+static bool wanted(const clattn__aft_table *to) { return to->at.slot != CLATTN__SLOT_NONE; }
 
 static full make(const clattn__aft_pass *p) {
     enum { FEW_UNITS = 16, DEPTH = 256 };
     const clattn__target *target = p->target;
     clattn__aft_division d = clattn__aft_pass_divide(p, 1, 1);
-    full f = {.p = p, .tm = 8, .bm = 8, .cv = 1, .kv = d.wg};
+    full f = {.p = p, .tm = 8, .bm = 8, .cv = 1, .kv = d.wg, .columns = none, .tops = none};
     if (d.wg == 1) {
         const int most = target->caps.compute_units > FEW_UNITS ? 16 : 64;
         f.tm = target->attention.tm;
@@ -99,55 +101,89 @@ static void add_keys(const full *f) {
     stage->local_bytes = f->d.wg > 1 ? (size_t)f->bm * (size_t)f->d.tb * sizeof(float) : 0;
 }
 
-static clattn__stage *start_bias(const full *f, const char *kernel) {
+static clattn__stage *start_bias(const full *f, const char *kernel, bool own) {
     clattn__stage *stage = start(f, "aft_backward_full_bias", kernel);
     clattn__stage_define(f->p->plan, stage, "KV", f->kv);
+    clattn__stage_define(f->p->plan, stage, "OWN", own);
     clattn__stage_define(f->p->plan, stage, "TYPE_G", f->p->grad->type);
     return stage;
 }
 
-static void add_columns(const full *f, clattn__operand columns, clattn__operand tops) {
-    clattn__stage *stage = start_bias(f, "aft_backward_columns");
-    clattn__aft_view_args(f->p->plan, stage, &f->p->aft->k);
-    clattn__aft_view_args(f->p->plan, stage, &f->p->aft->v);
-    clattn__stage_operand(f->p->plan, stage, columns);
-    clattn__stage_operand(f->p->plan, stage, tops);
+static void add_columns(full *f) {
+    const clattn__aft *aft = f->p->aft;
+    const int64_t blocks = aft->batch * f->d.blocks;
+    f->columns = clattn__plan_scratch(f->p->plan, blocks * f->d.tb * 2 * f->d.pitch);
+    f->tops = clattn__plan_scratch(f->p->plan, blocks * f->d.pitch);
+    clattn__stage *stage = start_bias(f, "aft_backward_columns", false);
+    clattn__aft_view_args(f->p->plan, stage, &aft->k);
+    clattn__aft_view_args(f->p->plan, stage, &aft->v);
+    clattn__stage_operand(f->p->plan, stage, f->columns);
+    clattn__stage_operand(f->p->plan, stage, f->tops);
     extents(f, stage);
-    clattn__aft_range(stage, &f->d, f->d.blocks, f->p->aft->batch);
+    clattn__aft_range(stage, &f->d, f->d.blocks, aft->batch);
 }
 
-static void add_weights(const full *f, clattn__operand columns, clattn__operand tops) {
-    const clattn__aft_table *to = &f->p->grad->w;
-    clattn__stage *stage = start_bias(f, "aft_backward_weights");
+/* CORE_PARAMETERS. */
+static void core(const full *f, clattn__stage *stage) {
     clattn__aft_view_args(f->p->plan, stage, &f->p->aft->k);
     clattn__aft_view_args(f->p->plan, stage, &f->p->aft->v);
     clattn__aft_pass_queries(f->p, stage);
     packed_args(f, stage);
-    clattn__stage_operand(f->p->plan, stage, columns);
-    clattn__stage_operand(f->p->plan, stage, tops);
+    clattn__stage_operand(f->p->plan, stage, f->columns);
+    clattn__stage_operand(f->p->plan, stage, f->tops);
     bias_args(f, stage);
     extents(f, stage);
     clattn__stage_long(f->p->plan, stage, f->d.blocks);
     clattn__stage_int(f->p->plan, stage, (int32_t)f->p->aft->batch);
+}
+
+static void table_args(const full *f, clattn__stage *stage, const clattn__aft_table *to) {
     clattn__stage_operand(f->p->plan, stage, to->at);
     clattn__stage_long(f->p->plan, stage, to->row);
     clattn__stage_long(f->p->plan, stage, to->rows);
     clattn__stage_int(f->p->plan, stage, f->p->grad->accumulate);
+}
+
+static size_t staged_bytes(const full *f) {
+    return f->d.wg > 1 ? (size_t)(f->bm * f->kv * 2 * f->d.vw) * sizeof(float) : 0;
+}
+
+static void add_weights(const full *f, const clattn__aft_table *to) {
+    if (!wanted(to))
+        return;
+    clattn__stage *stage = start_bias(f, "aft_backward_weights", false);
+    core(f, stage);
+    table_args(f, stage, to);
     clattn__stage_range(stage, clattn__ceil_div(to->rows, f->d.tb), clattn__ceil_div(to->rows, f->bm), 1, f->d.wg);
-    stage->local_bytes = f->d.wg > 1 ? (size_t)(f->bm * f->kv * 2 * f->d.vw) * sizeof(float) : 0;
+    stage->local_bytes = staged_bytes(f);
+}
+
+/* own: the right factor, whose rows are keys'. */
+static void add_factor(const full *f, const clattn__aft_table *to, bool own) {
+    if (!wanted(to))
+        return;
+    const int64_t count = own ? f->d.tb : f->bm, groups = clattn__ceil_div(to->rows, count);
+    const uint64_t mark = f->p->plan->workspace_used;
+    clattn__stage *stage = start_bias(f, "aft_backward_factors", own);
+    core(f, stage);
+    clattn__stage_operand(f->p->plan, stage, clattn__plan_scratch(f->p->plan, groups * count * f->p->grad->rank));
+    table_args(f, stage, to);
+    clattn__stage_range(stage, groups, 1, 1, f->d.wg);
+    stage->local_bytes = staged_bytes(f) + (f->d.wg > 1 ? (size_t)(f->bm * f->d.tb) * sizeof(float) : 0);
+    clattn__plan_release(f->p->plan, mark);
 }
 
 void clattn__aft_backward_full(const clattn__aft_pass *p) {
+    const clattn__aft_gradients *grad = p->grad;
     const uint64_t mark = p->plan->workspace_used;
-    const full f = make(p);
+    full f = make(p);
     add_queries(&f);
     add_keys(&f);
-    if (p->grad->w.at.slot != CLATTN__SLOT_NONE) {
-        const clattn__operand columns =
-            clattn__plan_scratch(p->plan, p->aft->batch * f.d.blocks * f.d.tb * 2 * f.d.pitch);
-        const clattn__operand tops = clattn__plan_scratch(p->plan, p->aft->batch * f.d.blocks * f.d.pitch);
-        add_columns(&f, columns, tops);
-        add_weights(&f, columns, tops);
+    if (wanted(&grad->w) || wanted(&grad->left) || wanted(&grad->right)) {
+        add_columns(&f);
+        add_weights(&f, &grad->w);
+        add_factor(&f, &grad->left, false);
+        add_factor(&f, &grad->right, true);
     }
     clattn__plan_release(p->plan, mark);
 }

@@ -81,9 +81,8 @@ static clattn__aft_table table(const clattn_aft_problem *p, int slot) {
                            : (clattn__aft_table){{slot, 0}, t->shape[0], t->stride[0]};
 }
 
-static clattn__aft_factor factor(const clattn_aft_problem *p, int slot) {
-    return absent(p, slot) ? (clattn__aft_factor){none, 0, 0}
-                           : (clattn__aft_factor){{slot, 0}, p->tensor[slot].stride[0], 1};
+static clattn__aft_rows factor(const clattn_aft_problem *p, int slot) {
+    return absent(p, slot) ? (clattn__aft_rows){none, 0} : (clattn__aft_rows){{slot, 0}, p->tensor[slot].stride[0]};
 }
 
 static clattn__aft_gradients gradients_of(const clattn_aft_problem *p) {

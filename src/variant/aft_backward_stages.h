@@ -32,10 +32,10 @@ void clattn__aft_backward_position(const clattn__aft_pass *p, const clattn__aft_
 void clattn__aft_backward_later(const clattn__aft_pass *p, const clattn__aft_division *d, clattn__operand sums,
                                 int64_t rows);
 
-/* FULL: dK, dV, and a table's gradient. */
+/* FULL: dK, dV, and what stands beside the keys. */
 void clattn__aft_backward_full(const clattn__aft_pass *p);
 
-/* The other modes that average: dK and dV; and gradients of what stands beside the keys. */
+/* The other modes that average: dK and dV; and gradients of what stands beside the keys: LOCAL, CONV. */
 void clattn__aft_backward_average(const clattn__aft_pass *p);
 void clattn__aft_backward_bias(const clattn__aft_pass *p);
 void clattn__aft_backward_taps(const clattn__aft_pass *p);

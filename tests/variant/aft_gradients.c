@@ -36,6 +36,7 @@ static const gradient_case cases[] = {
     {CLATTN_AFT_FULL, 67, 1, 9, .causal = true, .rank = 4, .spare = 5},
     {CLATTN_AFT_FULL, 215, 2, 9, 1, .lengths = true},
     {CLATTN_AFT_FULL, 215, 1, 20, .causal = true, .keys = 50, .spare = 70},
+    {CLATTN_AFT_FULL, 210, 2, 9, 0, .lengths = true, .rank = 3, .keys = 30},
     {CLATTN_AFT_FULL, 1, 1, 9, .gap = 0},
     {CLATTN_AFT_CONV, 70, 3, 11, 2, .taps = 7, .lengths = true},
     {CLATTN_AFT_CONV, 33, 2, 24, 0, .taps = 3, .causal = true, .keys = 50, .type = CLATTN_BF16},
