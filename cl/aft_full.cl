@@ -157,7 +157,7 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
                 tile_fma(c, e + i * BN, BN, panel, PANEL_STEP(vectors), whole);
 #if CAUSAL
                 if (whole < count)
-                    tile_fma_visible(c, e + i * BN + whole, BN, panel + whole * PANEL_STEP(vectors),
+                    tile_fma_visible(c, e + i * BN + whole, BN, 1, panel + whole * PANEL_STEP(vectors),
                                      PANEL_STEP(vectors), min(count - whole, TM - 1));
 #endif
                 merge_tile(acc[u] + i, c, keep + i, old, now);

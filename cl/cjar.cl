@@ -117,7 +117,7 @@ inline void link_softmax(SHARED float *s, const rows r, SHARED const link_range 
     for (int i = lid; i < count; i += WG) {
         const link_range chunk = link_chunk(links[i], first);
         const int columns = chunk.end - chunk.begin;
-        softmax_row(s + i * SLD, 0, columns, ROUND_UP(columns, VW), r.m + i, r.l + i, r.c + i);
+        softmax_row(s + i * SLD, 0, columns, ROUND_UP(columns, TN), r.m + i, r.l + i, r.c + i);
     }
 }
 #endif

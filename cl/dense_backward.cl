@@ -1,4 +1,4 @@
-// Gradients of dense attention; the steps are those of attention_backward.h.
+// Gradients of dense attention, each by a kernel of its own; the steps are those of attention_backward.h.
 //
 //   dense_backward_queries  dQ: a work-group owns BM queries of one head and streams the keys
 //   dense_backward_keys     dK and dV: a work-group owns BM keys of one head of keys, and streams the queries of all heads that
@@ -9,22 +9,9 @@
 // Each gradient has one writer, which adds in one order: the same bits every time.
 // Defines and local memory: attention_backward.h (dense_backward_bias has its sums where P would be); HIDDEN_INSIDE =
 // HAS_BIAS.
-#include "attention_backward.h"
+#include "dense_backward.h"
 
 #define NONE_OWNED (SHARED const float *)0
-#define MASK_PARAMETERS                                                                                                \
-    __global const float *terms_, const long terms_offset, __global const float *bias, const long bias_offset,         \
-        __global const int *key_lengths, const long key_lengths_offset, __global const int *query_lengths,             \
-        const long query_lengths_offset, const int queries, const int keys, const int heads_per_kv, const float scale, \
-        const int left, const int right, const int bottom_right, const long bias_batch, const long bias_head,          \
-        const long bias_row, const long bias_key
-#define SEQUENCE                                                                                                       \
-    sequence_of(b, queries, keys, query_lengths, query_lengths_offset, key_lengths, key_lengths_offset, bottom_right)
-
-// Floats of a head's panels and rows.
-inline long panels_size(const long rows, const int width) { return CEIL_DIV(rows, PW) * PW * width; }
-inline long rows_size(const long rows, const int width) { return rows * ROUND_UP(width, TN); }
-
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 dense_backward_queries(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const STORAGE(TYPE_Q) *grad_o,
                        const long grad_o_offset, __global const float *k_panels, const long k_panels_offset,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/object.h"
 #include "harness/close.h"
 #include "harness/core_job.h"
 #include "harness/dense_case.h"
@@ -150,9 +151,32 @@ static void check(const fixture *f, const dense_case *c, int summed) {
     dense_data_free(&data);
 }
 
+/* The same device with so many compute units that no head of keys has blocks enough for the joint plan, and with so few that it
+ * always has. */
+static fixture many_units, one_unit;
+
+static void make_with(fixture *f, uint32_t units) {
+    *f = *device();
+    assert_ok(clattn_context_create(f->cl, f->device, NULL, &f->context));
+    f->context->target.caps.compute_units = units;
+}
+
+static void make_others(void) {
+    make_gpu_shaped();
+    make_with(&many_units, 1000);
+    make_with(&one_unit, 1);
+}
+
+static void free_others(void) {
+    free_gpu_shaped();
+    clattn_context_destroy(many_units.context);
+    clattn_context_destroy(one_unit.context);
+}
+
 /* ---- the table ---- */
 
 static const int short_queries[] = {19, 0, 7}, short_keys[] = {5, 23, 0};
+static const int long_queries[] = {101, 200, 3}, long_keys[] = {190, 51, 97};
 
 #define PADDED .query_lengths = short_queries, .key_lengths = short_keys, .nan = true
 
@@ -166,15 +190,17 @@ static const dense_case cases[] = {
     {SIZES(1, 1, 257, 263, 7), .no_lse = true},
     {SIZES(1, 2, 20, 21, 80)},
     {SIZES(1, 1, 9, 40, 256)},
-    {.B = 1, .H = 6, .HKV = 2, .M = 33, .N = 29, .D = 10, .DV = 20},
+    {.B = 1, .H = 6, .HKV = 2, .M = 33, .N = 129, .D = 10, .DV = 20},
     {.B = 2, .H = 4, .HKV = 1, .M = 17, .N = 40, .D = 16, .DV = 5, .causal = CLATTN_CAUSAL_TOP_LEFT},
-    {SIZES(1, 2, 40, 40, 16), .causal = CLATTN_CAUSAL_TOP_LEFT},
-    {SIZES(1, 2, 60, 30, 16), .causal = CLATTN_CAUSAL_BOTTOM_RIGHT},
+    {SIZES(1, 2, 140, 140, 16), .causal = CLATTN_CAUSAL_TOP_LEFT},
+    {SIZES(1, 2, 160, 130, 16), .causal = CLATTN_CAUSAL_BOTTOM_RIGHT},
     {SIZES(1, 2, 30, 60, 16), .causal = CLATTN_CAUSAL_BOTTOM_RIGHT, .windowed = true, .left = 7, .right = 3},
-    {SIZES(1, 1, 90, 90, 16), .windowed = true, .left = 5, .right = 0},
+    {SIZES(1, 1, 190, 170, 16), .windowed = true, .left = 5, .right = 0},
     {SIZES(1, 1, 90, 90, 16), .windowed = true, .left = 0, .right = -1},
     {SIZES(3, 2, 19, 23, 16), PADDED},
     {SIZES(3, 2, 19, 23, 16), PADDED, .causal = CLATTN_CAUSAL_BOTTOM_RIGHT, .no_lse = true},
+    {SIZES(3, 2, 200, 190, 16), .query_lengths = long_queries, .key_lengths = long_keys, .nan = true,
+     .causal = CLATTN_CAUSAL_BOTTOM_RIGHT, .windowed = true, .left = 70, .right = -1},
     {SIZES(3, 2, 19, 23, 16), PADDED, .bias = BIAS_FULL, .hidden = 0.5, .causal = CLATTN_CAUSAL_TOP_LEFT},
     {SIZES(2, 3, 21, 18, 16), .bias = BIAS_FULL, .hidden = 0.2},
     {SIZES(2, 3, 21, 18, 16), .bias = BIAS_HEAD | BIAS_QUERY | BIAS_KEY},
@@ -195,7 +221,10 @@ static void check_case(const fixture *f, int number, clattn_type type) {
         check(f, &c, 0);
 }
 
-START_TEST(gradients) { check_case(device(), _i, CLATTN_F32); }
+START_TEST(gradients_separately) { check_case(&many_units, _i, CLATTN_F32); }
+END_TEST
+
+START_TEST(gradients_jointly) { check_case(&one_unit, _i, CLATTN_F32); }
 END_TEST
 
 /* Each of these compiles kernels of its own: every third and every fourth case. */
@@ -218,6 +247,24 @@ START_TEST(bias_gradients_are_summed) {
     if (_i & BIAS_KEY)
         c.tolerance = 0.01; /* of 1e-3: what is added to all scores changes nothing */
     check(device(), &c, _i);
+}
+END_TEST
+
+static void assert_note(const fixture *f, const dense_case *c, const char *note) {
+    job j = {.core = {.f = f}};
+    describe(c, &j);
+    ck_assert_str_eq(j.core.plan->backward->pure.note, note);
+    clattn_plan_destroy(j.core.plan);
+}
+
+START_TEST(plans_are_chosen) {
+    const dense_case c = {SIZES(1, 2, 60, 60, 16)};
+    assert_note(&one_unit, &c, "dense backward: joint");
+    assert_note(&many_units, &c, "dense backward: separate; not joint: 4 blocks of keys for 1000 compute units");
+    char note[128];
+    snprintf(note, sizeof note, "dense backward: separate; not joint: work-groups of %d",
+             gpu_shaped.context->target.attention.wg);
+    assert_note(&gpu_shaped, &c, note);
 }
 END_TEST
 
@@ -265,9 +312,11 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("dense gradients");
     TCase *core = tcase_create("core");
-    tcase_add_unchecked_fixture(core, make_gpu_shaped, free_gpu_shaped);
+    tcase_add_unchecked_fixture(core, make_others, free_others);
     tcase_add_checked_fixture(core, NULL, aligned_again);
-    tcase_add_loop_test(core, gradients, 0, CASES);
+    tcase_add_loop_test(core, gradients_separately, 0, CASES);
+    tcase_add_loop_test(core, gradients_jointly, 0, CASES);
+    tcase_add_test(core, plans_are_chosen);
     tcase_add_loop_test(core, gradients_gpu_shaped, 0, (CASES + 2) / 3);
     tcase_add_loop_test(core, gradients_in_16_bits, 0, (CASES + 3) / 4);
     tcase_add_loop_test(core, gradients_off_alignment, 0, CASES);

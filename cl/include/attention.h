@@ -37,6 +37,21 @@
 #define HIDDEN_INSIDE 0 // 1: a row may also hide keys inside its interval (by a bias of -inf)
 #endif
 
+// 2^x of weights and their kin: x is at most 127, and below -126 the result is 0. A CPU's vectors are served by a polynomial of
+// the fraction (8e-8 of the result); the sum with `whole` leaves the whole part, plus an exponent's bias, in the last bits.
+inline V weights_of(const V x) {
+#if WG == 1
+    const float whole = 12582912.0f + 127.0f;
+    const V rounded = x + whole, f = x - (rounded - whole), ff = f * f;
+    const V a = fma((V)(0.6931472f), f, (V)(1.0f)), b = fma((V)(0.055503324f), f, (V)(0.24022648f));
+    const V c = fma(ff, (V)(0.00015353362f), fma((V)(0.0013398875f), f, (V)(0.009618437f)));
+    const V y = fma(ff, fma(ff, c, b), a);
+    return SELECT(y * AS_V(AS_VU(rounded) << 23), (V)(0.0f), x < -126.0f);
+#else
+    return EXP2(x);
+#endif
+}
+
 // The first `count` lanes of x, at most VW.
 inline void store_some(__global STORAGE(TYPE_O) *to, const V x, const int count) {
     if (count >= VW) {
@@ -86,29 +101,39 @@ inline void score_block(SHARED float *s, SHARED const float *qs, __global const 
     }
 }
 
-// One row's scores become weights 2^(s - maximum); columns outside [lo, hi) become 0. width is a multiple of VW.
+// One row's scores become weights 2^(s - maximum); columns outside [lo, hi) become 0. width is a multiple of TN.
 inline void softmax_row(SHARED float *s, const int lo, const int hi, const int width, SHARED float *m, SHARED float *l,
                         SHARED float *c) {
-    V most = (V)(-INFINITY);
-    for (int j = 0; j < width; j += VW) {
-        V x = RAW_LOAD(s + j);
-        if (j < lo || j + VW > hi) {
-            const VI at = j + LANES;
-            x = SELECT((V)(-INFINITY), x, at >= lo && at < hi);
-            RAW_STORE(x, s + j);
+    V most[TNV], sum[TNV];
+    UNROLL for (int e = 0; e < TNV; e++) {
+        most[e] = (V)(-INFINITY);
+        sum[e] = (V)(0.0f);
+    }
+    for (int j = 0; j < width; j += TN) {
+        UNROLL for (int e = 0; e < TNV; e++) {
+            const int at = j + e * VW;
+            V x = RAW_LOAD(s + at);
+            if (at < lo || at + VW > hi) {
+                x = SELECT((V)(-INFINITY), x, at + LANES >= lo && at + LANES < hi);
+                RAW_STORE(x, s + at);
+            }
+            most[e] = SELECT(most[e], x, x > most[e]);
         }
-        most = fmax(most, x);
     }
-    const float before = *m, now = fmax(before, vmax(most));
+    UNROLL for (int e = 1; e < TNV; e++) { most[0] = fmax(most[0], most[e]); }
+    const float before = *m, now = fmax(before, vmax(most[0]));
     const float base = now == -INFINITY ? 0.0f : now; // nothing seen yet: all weights are 2^-inf = 0
-    V sum = (V)(0.0f);
-    for (int j = 0; j < width; j += VW) {
-        const V x = EXP2(RAW_LOAD(s + j) - base);
-        sum += x;
-        RAW_STORE(x, s + j);
+    for (int j = 0; j < width; j += TN) {
+        V x[TNV];
+        UNROLL for (int e = 0; e < TNV; e++) { x[e] = weights_of(RAW_LOAD(s + j + e * VW) - base); }
+        UNROLL for (int e = 0; e < TNV; e++) {
+            sum[e] += x[e];
+            RAW_STORE(x[e], s + j + e * VW);
+        }
     }
+    UNROLL for (int e = 1; e < TNV; e++) { sum[0] += sum[e]; }
     *c = EXP2(before - base);
-    *l = *l * *c + vsum(sum);
+    *l = *l * *c + vsum(sum[0]);
     *m = now;
 }
 
@@ -120,7 +145,31 @@ inline void softmax_block(SHARED float *s, const rows r, const int first, const 
     }
 }
 
-// values: the row of key `first`, DVP floats a row. Rows that no query of a micro-tile sees are not read.
+// c += a b over `count` rows of b, of which a row of the micro-tile sees those in u (visible_union, from the first row of b).
+// Rows of b that none sees are not read. Element (i, k) of a: as in tile_fma_steps.
+inline void tile_fma_some(V c[TM][TNV], SHARED const float *a, const int row, const int step, const int4 u,
+                          __global const float *b, const long ldb, const int count) {
+    const int lo = max(u.x, 0), hi = min(u.y, count);
+    const int all_lo = HIDDEN_INSIDE ? hi : clamp(u.z, lo, max(lo, hi)), all_hi = clamp(u.w, all_lo, max(all_lo, hi));
+    tile_fma_visible(c, a + lo * step, row, step, b + lo * ldb, ldb, min(all_lo, hi) - lo);
+    tile_fma_steps(c, a + all_lo * step, row, step, b + all_lo * ldb, ldb, all_hi - all_lo);
+    tile_fma_visible(c, a + all_hi * step, row, step, b + all_hi * ldb, ldb, hi - all_hi);
+}
+
+// The same; where all is seen the micro-tile stays in registers.
+inline void tile_fma_seen(V c[TM][TNV], SHARED const float *a, const int row, const int step, const int4 u,
+                          __global const float *b, const long ldb, const int count) {
+    if (!HIDDEN_INSIDE && u.z <= 0 && u.w >= count) {
+        tile_fma_steps(c, a, row, step, b, ldb, count);
+    } else {
+        V some[TM][TNV];
+        tile_copy(some, c);
+        tile_fma_some(some, a, row, step, u, b, ldb, count);
+        tile_copy(c, some);
+    }
+}
+
+// values: the row of key `first`, DVP floats a row.
 inline void value_block(V acc[VALUE_TILES_EACH][TM][TNV], SHARED const float *p, const rows r,
                         __global const float *values, const int first, const int columns, const int lid) {
     UNROLL_GPU for (int n = 0; n < VALUE_TILES_EACH; n++) {
@@ -132,14 +181,7 @@ inline void value_block(V acc[VALUE_TILES_EACH][TM][TNV], SHARED const float *p,
         UNROLL for (int i = 0; i < TM; i++) {
             UNROLL for (int j = 0; j < TNV; j++) { c[i][j] = acc[n][i][j] * r.c[mi + i]; }
         }
-        const int4 u = visible_union(r.visible + mi, TM) - first;
-        const int lo = max(u.x, 0), hi = min(u.y, columns);
-        const int all_lo = HIDDEN_INSIDE ? hi : clamp(u.z, lo, max(lo, hi)), all_hi = clamp(u.w, all_lo, max(all_lo, hi));
-        SHARED const float *a = p + mi * SLD;
-        __global const float *b = values + column;
-        tile_fma_visible(c, a + lo, SLD, b + (long)lo * DVP, DVP, min(all_lo, hi) - lo);
-        tile_fma(c, a + all_lo, SLD, b + (long)all_lo * DVP, DVP, all_hi - all_lo);
-        tile_fma_visible(c, a + all_hi, SLD, b + (long)all_hi * DVP, DVP, hi - all_hi);
+        tile_fma_seen(c, p + mi * SLD, SLD, 1, visible_union(r.visible + mi, TM) - first, values + column, DVP, columns);
         tile_copy(acc[n], c);
     }
 }

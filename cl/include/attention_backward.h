@@ -107,7 +107,7 @@ inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const 
                 const V b = bias_lanes(bias.first + (mi + i) * bias.own_stride, bias.stream_stride, at + j * VW, visible);
                 x = SELECT(x + b, (V)(-INFINITY), b == (V)(-INFINITY));
 #endif
-                x = EXP2(x - l);
+                x = weights_of(x - l);
                 if (!inside) {
                     const VI place = at + j * VW + LANES;
                     x = SELECT((V)(0.0f), x, place >= visible.x && place < visible.y);
@@ -121,7 +121,7 @@ inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const 
     }
 }
 
-// b: the streamed row `first`, tiles_across micro-tiles a row. Streamed rows that no row of a micro-tile sees are not read.
+// b: the streamed row `first`, tiles_across micro-tiles a row.
 inline void product_block(V (*acc)[TM][TNV], const int tiles_across, SHARED const float *w, SHARED const int2 *visible,
                           __global const float *b, const int first, const int columns, const int lid) {
     const int tiles = ROW_TILES * tiles_across, width = tiles_across * TN;
@@ -129,14 +129,8 @@ inline void product_block(V (*acc)[TM][TNV], const int tiles_across, SHARED cons
         const int t = n * WG + lid, mi = TILE_ROW(t, ROW_TILES, tiles_across) * TM;
         if (t >= tiles)
             continue;
-        const int4 u = visible_union(visible + mi, TM) - first;
-        const int lo = max(u.x, 0), hi = min(u.y, columns);
-        const int all_lo = HIDDEN_INSIDE ? hi : clamp(u.z, lo, max(lo, hi)), all_hi = clamp(u.w, all_lo, max(all_lo, hi));
-        SHARED const float *a = w + mi * SLD;
-        __global const float *from = b + TILE_COLUMN(t, ROW_TILES, tiles_across) * TN;
-        tile_fma_visible(acc[n], a + lo, SLD, from + (long)lo * width, width, min(all_lo, hi) - lo);
-        tile_fma(acc[n], a + all_lo, SLD, from + (long)all_lo * width, width, all_hi - all_lo);
-        tile_fma_visible(acc[n], a + all_hi, SLD, from + (long)all_hi * width, width, hi - all_hi);
+        tile_fma_seen(acc[n], w + mi * SLD, SLD, 1, visible_union(visible + mi, TM) - first,
+                      b + TILE_COLUMN(t, ROW_TILES, tiles_across) * TN, width, columns);
     }
 }
 

@@ -31,18 +31,15 @@ inline int2 visible_keys(const sequence s, const int i, const int left, const in
 
 // Of `count` rows: what any row sees and what all see, as (any.lo, any.hi, all.lo, all.hi).
 inline int4 visible_union(SHARED const int2 *visible, const int count) {
-    int4 u = (int4)(INT_MAX, 0, 0, INT_MAX);
+    int any_lo = INT_MAX, any_hi = 0, all_lo = 0, all_hi = INT_MAX;
     for (int i = 0; i < count; i++) {
-        const int2 v = visible[i];
-        if (v.x < v.y) {
-            u.x = min(u.x, v.x);
-            u.y = max(u.y, v.y);
-        }
-        u.z = max(u.z, v.x);
-        u.w = min(u.w, v.y);
+        const int lo = visible[i].x, hi = visible[i].y;
+        any_lo = min(any_lo, lo < hi ? lo : INT_MAX);
+        any_hi = max(any_hi, hi);
+        all_lo = max(all_lo, lo);
+        all_hi = min(all_hi, hi);
     }
-    u.x = min(u.x, u.y);
-    return u;
+    return (int4)(min(any_lo, any_hi), any_hi, all_lo, all_hi);
 }
 
 #endif

@@ -60,30 +60,37 @@ inline void tile_copy(V to[TM][TNV], V from[TM][TNV]) {
     }
 }
 
-// c += a[0..TM)[0..count) b[0..count)[0..TN); lda, ldb: floats between rows. The micro-tile is held in registers.
-inline void tile_fma(V acc[TM][TNV], SHARED const float *a, const int lda, __global const float *b, const long ldb,
-                     const int count) {
+// c += a[0..TM)[0..count) b[0..count)[0..TN). Element (i, k) of a lies at i*row + k*step, a row of b at k*ldb. The micro-tile
+// is held in registers.
+inline void tile_fma_steps(V acc[TM][TNV], SHARED const float *a, const int row, const int step,
+                           __global const float *b, const long ldb, const int count) {
     V c[TM][TNV];
     tile_copy(c, acc);
     for (int k = 0; k < count; k++) {
         V bk[TNV];
         UNROLL for (int j = 0; j < TNV; j++) { bk[j] = RAW_LOAD(b + k * ldb + j * VW); }
         UNROLL for (int i = 0; i < TM; i++) {
-            const V aik = (V)(a[i * lda + k]);
+            const V aik = (V)(a[i * row + k * step]);
             UNROLL for (int j = 0; j < TNV; j++) { c[i][j] = fma(aik, bk[j], c[i][j]); }
         }
     }
     tile_copy(acc, c);
 }
 
-// As tile_fma, but a weight of exactly 0 takes no part: what its row of b holds, NaN included, is ignored.
-inline void tile_fma_visible(V c[TM][TNV], SHARED const float *a, const int lda, __global const float *b,
-                             const long ldb, const int count) {
+// The same for rows of a, lda floats apart.
+inline void tile_fma(V acc[TM][TNV], SHARED const float *a, const int lda, __global const float *b, const long ldb,
+                     const int count) {
+    tile_fma_steps(acc, a, lda, 1, b, ldb, count);
+}
+
+// As tile_fma_steps, but a weight of exactly 0 takes no part: what its row of b holds, NaN included, is ignored.
+inline void tile_fma_visible(V c[TM][TNV], SHARED const float *a, const int row, const int step,
+                             __global const float *b, const long ldb, const int count) {
     for (int k = 0; k < count; k++) {
         V bk[TNV];
         UNROLL for (int j = 0; j < TNV; j++) { bk[j] = RAW_LOAD(b + k * ldb + j * VW); }
         UNROLL for (int i = 0; i < TM; i++) {
-            const float aik = a[i * lda + k];
+            const float aik = a[i * row + k * step];
             UNROLL for (int j = 0; j < TNV; j++) {
                 c[i][j] = aik == 0.0f ? c[i][j] : fma((V)(aik), bk[j], c[i][j]);
             }

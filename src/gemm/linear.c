@@ -69,17 +69,19 @@ void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const
     }
 }
 
-/* Columns of a work-group: the shape's, or fewer where that leaves less than four work-groups for each compute
- * unit of a CPU, so that the last ones to finish leave little idle. An argument, not a define: it depends on rows.
+/* Columns of a work-group: as many as the shape has, split evenly, or fewer where that leaves less than four work-groups for each
+ * compute unit of a CPU, so that the last ones to finish leave little idle. An argument, not a define: it depends on rows.
  * A GPU's micro-tiles must fill its work-group. */
 static int64_t columns_each(const clattn__target *target, const clattn__linear_call *call, int64_t columns) {
     const clattn__tile *tile = &target->gemm;
+    const int64_t panels = clattn__ceil_div(columns, tile->pw);
     const int64_t row_blocks = call->batch * clattn__ceil_div(call->rows, tile->bm);
-    int64_t each = tile->bn;
-    while (tile->wg == 1 && each > tile->pw &&
-           row_blocks * clattn__ceil_div(columns, each) < 4 * (int64_t)target->caps.compute_units)
-        each -= tile->pw;
-    return each;
+    int64_t blocks = clattn__ceil_div(columns, tile->bn);
+    if (tile->wg > 1 || blocks == 0)
+        return tile->bn;
+    while (blocks < panels && row_blocks * blocks < 4 * (int64_t)target->caps.compute_units)
+        blocks++;
+    return clattn__ceil_div(panels, blocks) * tile->pw;
 }
 
 static void apply_tile(clattn__plan *plan, const clattn__target *target, const clattn__linear_call *call) {

@@ -48,9 +48,9 @@ clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *
     return packed;
 }
 
-static void fill(clattn__plan *plan, const clattn__target *target, const char *kernel, const clattn__sizes *s,
-                 int64_t head_size, const clattn__view *x, clattn__operand to, int64_t to_batch, int64_t to_head,
-                 float factor) {
+static clattn__stage *fill(clattn__plan *plan, const clattn__target *target, const char *kernel,
+                           const clattn__sizes *s, int64_t head_size, const clattn__view *x, clattn__operand to,
+                           int64_t to_batch, int64_t to_head, float factor) {
     clattn__stage *stage = clattn__plan_kernel(plan, "pack", kernel);
     clattn__tile_defines(plan, stage, &target->attention);
     clattn__stage_define(plan, stage, "D", head_size);
@@ -65,6 +65,7 @@ static void fill(clattn__plan *plan, const clattn__target *target, const char *k
     clattn__stage_long(plan, stage, to_head);
     clattn__stage_float(plan, stage, factor);
     clattn__stage_range(stage, clattn__ceil_div(s->keys, clattn__panel_width(target)), s->kv_heads, s->batch, 1);
+    return stage;
 }
 
 void clattn__packed_keys_scaled(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
@@ -78,10 +79,23 @@ void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const
     clattn__packed_keys_scaled(plan, target, s, k, packed, 1);
 }
 
+static void fill_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s, const clattn__view *v,
+                        const clattn__packed *packed, int64_t row, int64_t panel) {
+    clattn__stage *stage = fill(plan, target, "pack_values", s, s->value_size, v, packed->values,
+                                packed->value_batch_stride, packed->value_head_stride, 1);
+    clattn__stage_long(plan, stage, row);
+    clattn__stage_long(plan, stage, panel);
+}
+
 void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
                            const clattn__view *v, const clattn__packed *packed) {
-    fill(plan, target, "pack_values", s, s->value_size, v, packed->values, packed->value_batch_stride,
-         packed->value_head_stride, 1);
+    fill_values(plan, target, s, v, packed, clattn__padded_row(target, s->value_size), clattn__padded_row(target, 1));
+}
+
+void clattn__packed_columns(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                            const clattn__view *v, const clattn__packed *packed) {
+    const int64_t width = clattn__padded_row(target, 1);
+    fill_values(plan, target, s, v, packed, width, s->keys * width);
 }
 
 /* Q, S, and m, l, c, visible (two ints) of each row. */

@@ -39,13 +39,16 @@ clattn__packed clattn__packed_layout(const clattn__target *target, const clattn_
 /* The same, in the workspace. */
 clattn__packed clattn__packed_reserve(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes);
 
-/* Append the stage that packs k, k times a factor, or v. */
+/* Append the stage that packs k, k times a factor, v as rows, or v as panels of columns: [columns of a micro-tile] after another, each
+ * [keys, those columns]. */
 void clattn__packed_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                          const clattn__view *k, const clattn__packed *packed);
 void clattn__packed_keys_scaled(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                                 const clattn__view *k, const clattn__packed *packed, float factor);
 void clattn__packed_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
                            const clattn__view *v, const clattn__packed *packed);
+void clattn__packed_columns(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                            const clattn__view *v, const clattn__packed *packed);
 
 /* Local memory of attention.h's steps. */
 uint64_t clattn__attention_local_bytes(const clattn__target *target, const clattn__sizes *sizes);

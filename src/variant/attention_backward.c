@@ -3,8 +3,6 @@
 
 #include "core/tile.h"
 
-static const float LOG2E = 1.44269504088896341f; /* as in cl/include/port.h: the same products as in forward */
-
 void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view) {
     clattn__stage_long(plan, stage, view->batch_stride);
     clattn__stage_long(plan, stage, view->head_stride);
@@ -51,6 +49,14 @@ clattn__operand clattn__stream_rows(clattn__plan *plan, const clattn__target *ta
     return packed.values;
 }
 
+clattn__operand clattn__stream_columns(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream) {
+    const clattn__sizes sizes = sizes_of(stream);
+    clattn__packed packed = clattn__packed_layout(target, &sizes);
+    packed.values = clattn__plan_scratch(plan, packed.value_batch_stride * stream->batch);
+    clattn__packed_columns(plan, target, &sizes, stream->view, &packed);
+    return packed.values;
+}
+
 static clattn__streams both(clattn__plan *plan, const clattn__target *target, const clattn__stream *first,
                             const clattn__stream *second, bool second_rows) {
     clattn__streams streams = {.second_rows = {CLATTN__SLOT_NONE, 0}};
@@ -64,7 +70,7 @@ static clattn__streams both(clattn__plan *plan, const clattn__target *target, co
 
 clattn__streams clattn__stream_queries(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
                                        const clattn__view *q, const clattn__view *grad_o, float scale) {
-    const clattn__stream first = {q, s->batch, s->heads, s->queries, s->head_size, scale * LOG2E};
+    const clattn__stream first = {q, s->batch, s->heads, s->queries, s->head_size, scale * CLATTN__LOG2E};
     const clattn__stream second = {grad_o, s->batch, s->heads, s->queries, s->value_size, 1};
     return both(plan, target, &first, &second, true);
 }

@@ -4,6 +4,8 @@
 
 #include "variant/attention.h"
 
+#define CLATTN__LOG2E 1.44269504088896341f /* as in cl/include/port.h: the same products as in forward */
+
 /* Gradients of a core: that of o comes in, the others go out, zero at padding. */
 typedef struct clattn__core_gradients {
     clattn__view o, q, k, v;
@@ -15,7 +17,8 @@ clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *t
                                      const clattn__view *o, const clattn__view *grad_o, clattn__operand saved,
                                      clattn__operand lengths);
 
-/* One tensor [batch, heads, rows, width], packed in the workspace for streaming: as panels times a factor, as rows. */
+/* One tensor [batch, heads, rows, width], packed in the workspace for streaming: as panels times a factor, as rows,
+ * as panels of columns. */
 typedef struct clattn__stream {
     const clattn__view *view;
     int64_t batch, heads, rows, width;
@@ -24,6 +27,7 @@ typedef struct clattn__stream {
 
 clattn__operand clattn__stream_panels(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream);
 clattn__operand clattn__stream_rows(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream);
+clattn__operand clattn__stream_columns(clattn__plan *plan, const clattn__target *target, const clattn__stream *stream);
 
 /* Everything of one side that is streamed: panels of both tensors, rows of both (second_rows only when wanted). */
 typedef struct clattn__streams {

@@ -3,12 +3,16 @@
 
 #include "core/layout.h"
 
-static void shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target, const clattn__dense *d,
-                  clattn_type grad_type, int64_t owned_rows, int64_t heads) {
+void clattn__dense_bias_defines(clattn__plan *plan, clattn__stage *stage, const clattn__dense *d) {
     const bool has_bias = d->bias.slot != CLATTN__SLOT_NONE;
-    clattn__backward_shape(plan, stage, target, &d->sizes, d->q.type, grad_type, owned_rows, heads);
     clattn__stage_define(plan, stage, "HAS_BIAS", has_bias);
     clattn__stage_define(plan, stage, "HIDDEN_INSIDE", has_bias);
+}
+
+static void shape(clattn__plan *plan, clattn__stage *stage, const clattn__target *target, const clattn__dense *d,
+                  clattn_type grad_type, int64_t owned_rows, int64_t heads) {
+    clattn__backward_shape(plan, stage, target, &d->sizes, d->q.type, grad_type, owned_rows, heads);
+    clattn__dense_bias_defines(plan, stage, d);
 }
 
 static void operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, size_t count) {
@@ -18,8 +22,7 @@ static void operands(clattn__plan *plan, clattn__stage *stage, const clattn__ope
 
 #define OPERANDS(list) operands(plan, stage, list, sizeof(list) / sizeof *(list))
 
-/* MASK_PARAMETERS of dense_backward.cl. */
-static void mask(clattn__plan *plan, clattn__stage *stage, const clattn__dense *d, clattn__operand terms) {
+void clattn__dense_mask(clattn__plan *plan, clattn__stage *stage, const clattn__dense *d, clattn__operand terms) {
     const clattn__operand list[] = {terms, d->bias, d->key_lengths, d->query_lengths};
     OPERANDS(list);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.queries);
@@ -40,7 +43,7 @@ static void queries(clattn__plan *plan, const clattn__target *target, const clat
     const clattn__operand list[] = {d->q.at,          g->o.at, keys->first_panels, keys->second_panels,
                                     keys->first_rows, g->q.at};
     OPERANDS(list);
-    mask(plan, stage, d, terms);
+    clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->q);
     clattn__stage_strides(plan, stage, &g->o);
     clattn__stage_strides(plan, stage, &g->q);
@@ -54,7 +57,7 @@ static void keys(clattn__plan *plan, const clattn__target *target, const clattn_
         d->k.at, d->v.at, queries->first_panels, queries->second_panels, queries->first_rows, queries->second_rows,
         g->k.at, g->v.at};
     OPERANDS(list);
-    mask(plan, stage, d, terms);
+    clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->k);
     clattn__stage_strides(plan, stage, &d->v);
     clattn__stage_strides(plan, stage, &g->k);
@@ -73,7 +76,7 @@ static void bias(clattn__plan *plan, const clattn__target *target, const clattn_
     const clattn__operand list[] = {
         d->q.at, g->o.at, keys->first_panels, keys->second_panels, {CLATTN_DENSE_GRAD_BIAS, 0}};
     OPERANDS(list);
-    mask(plan, stage, d, terms);
+    clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->q);
     clattn__stage_strides(plan, stage, &g->o);
     int64_t blocks[4];
@@ -89,16 +92,27 @@ static void bias(clattn__plan *plan, const clattn__target *target, const clattn_
 
 static void append(clattn__plan *plan, const clattn__target *target, const clattn__dense *d,
                    const clattn__core_gradients *g, const clattn_tensor *grad_bias) {
+    char reason[160];
+    const bool joint = !clattn__dense_joint_reject(d, target, reason, sizeof reason);
     const clattn__operand terms =
         clattn__terms_append(plan, target, &d->sizes, &d->o, &g->o, d->saved, d->query_lengths);
     const uint64_t mark = plan->workspace_used;
-    const clattn__streams of_keys = clattn__stream_keys(plan, target, &d->sizes, &d->k, &d->v, false);
-    queries(plan, target, d, g, &of_keys, terms);
-    if (grad_bias)
-        bias(plan, target, d, g, &of_keys, terms, grad_bias);
-    clattn__plan_release(plan, mark);
-    const clattn__streams of_queries = clattn__stream_queries(plan, target, &d->sizes, &d->q, &g->o, d->scale);
-    keys(plan, target, d, g, &of_queries, terms);
+    if (!joint || grad_bias) {
+        const clattn__streams of_keys = clattn__stream_keys(plan, target, &d->sizes, &d->k, &d->v, false);
+        if (!joint)
+            queries(plan, target, d, g, &of_keys, terms);
+        if (grad_bias)
+            bias(plan, target, d, g, &of_keys, terms, grad_bias);
+        clattn__plan_release(plan, mark);
+    }
+    if (joint) {
+        clattn__plan_note(plan, "dense backward: joint");
+        clattn__dense_joint_append(plan, target, d, g, terms);
+    } else {
+        clattn__plan_note(plan, "dense backward: separate; not joint: %s", reason);
+        const clattn__streams of_queries = clattn__stream_queries(plan, target, &d->sizes, &d->q, &g->o, d->scale);
+        keys(plan, target, d, g, &of_queries, terms);
+    }
     clattn__plan_release(plan, mark);
 }
 
