@@ -31,14 +31,14 @@ inline void own_columns(float *to, __global const STORAGE(TYPE_Q) *from, const l
 }
 
 // to = own times the panels' rows first .. first + columns. Micro-tiles that nobody sees are left as they are.
-inline void pair_product(float *to, const float *own, const int2 *visible, __global const float *panels,
-                         const int depth, const int first, const int columns) {
+inline void pair_product(float *to, const float *own, const int2 *visible, const int count,
+                         __global const float *panels, const int depth, const int first, const int columns) {
     const int column_tiles = CEIL_DIV(columns, TN);
     for (int t = 0; t < ROW_TILES * column_tiles; t++) {
         const int mi = TILE_ROW(t, ROW_TILES, column_tiles) * TM;
         const int column = TILE_COLUMN(t, ROW_TILES, column_tiles) * TN, at = first + column;
         const int4 u = visible_union(visible + mi, TM);
-        if (u.x >= at + TN || u.y <= at)
+        if (mi >= count || u.x >= at + TN || u.y <= at)
             continue;
         V c[TM][TNV];
         tile_zero(c);
@@ -50,9 +50,10 @@ inline void pair_product(float *to, const float *own, const int2 *visible, __glo
 }
 
 // Scores in p become weights, gradients of weights in g those of scores; exactly 0 where hidden.
-inline void weigh(const block pairs, const terms t, const bias_view bias, const int first, const int columns) {
+inline void weigh(const block pairs, const int count, const terms t, const bias_view bias, const int first,
+                  const int columns) {
     const int width = ROUND_UP(columns, TN);
-    for (int i = 0; i < BM; i++) {
+    for (int i = 0; i < ROUND_UP(count, TM); i++) {
         const int2 visible = pairs.visible[i];
         float *p = pairs.p + i * BN, *g = pairs.g + i * BN;
         for (int j = 0; j < width; j += TN) {
@@ -79,12 +80,13 @@ inline void weigh(const block pairs, const terms t, const bias_view bias, const 
 }
 
 // acc += w B, rows of w by keys. b: B's panels of TN columns from row `first`, `panel` floats apart.
-inline void add_keys(V (*acc)[TM][TNV], const int tiles_across, const float *w, const int2 *visible,
+inline void add_keys(V (*acc)[TM][TNV], const int tiles_across, const float *w, const int2 *visible, const int count,
                      __global const float *b, const long panel, const int first, const int columns) {
     for (int t = 0; t < ROW_TILES * tiles_across; t++) {
         const int mi = TILE_ROW(t, ROW_TILES, tiles_across) * TM;
-        tile_fma_seen(acc[t], w + mi * BN, BN, 1, visible_union(visible + mi, TM) - first,
-                      b + TILE_COLUMN(t, ROW_TILES, tiles_across) * panel, TN, columns);
+        if (mi < count)
+            tile_fma_seen(acc[t], w + mi * BN, BN, 1, visible_union(visible + mi, TM) - first,
+                          b + TILE_COLUMN(t, ROW_TILES, tiles_across) * panel, TN, columns);
     }
 }
 
@@ -155,13 +157,13 @@ dense_backward_joint(__global const STORAGE(TYPE_Q) *k, const long k_offset, __g
                 const int columns = min(BN, u.y - first);
                 for (int i = 0; i < ROUND_UP(columns, TM); i++)
                     seen[i] = visible_keys(seq, first + min(i, columns - 1), left, right);
-                pair_product(p, ks, visible, q_panels + q_panels_offset + head * panels_size(queries, D), D, first, columns);
-                pair_product(g, vs, visible, o_panels + o_panels_offset + head * panels_size(queries, DV), DV, first, columns);
-                weigh(pairs, t, of, first, columns);
-                add_keys(acc_v, DVP / TN, p, visible,
+                pair_product(p, ks, visible, count, q_panels + q_panels_offset + head * panels_size(queries, D), D, first, columns);
+                pair_product(g, vs, visible, count, o_panels + o_panels_offset + head * panels_size(queries, DV), DV, first, columns);
+                weigh(pairs, count, t, of, first, columns);
+                add_keys(acc_v, DVP / TN, p, visible, count,
                          o_columns + o_columns_offset + head * rows_size(queries, DV) + first * TN, (long)queries * TN, first,
                          columns);
-                add_keys(acc_k, DP / TN, g, visible,
+                add_keys(acc_k, DP / TN, g, visible, count,
                          q_columns + q_columns_offset + head * rows_size(queries, D) + first * TN, (long)queries * TN, first,
                          columns);
                 add_queries(parts + part + (h * queries + first) * DP, pairs, columns_of_k, (long)keys * TN, row0, columns,

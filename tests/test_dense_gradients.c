@@ -176,7 +176,7 @@ static void free_others(void) {
 /* ---- the table ---- */
 
 static const int short_queries[] = {19, 0, 7}, short_keys[] = {5, 23, 0};
-static const int long_queries[] = {101, 200, 3}, long_keys[] = {190, 51, 97};
+static const int long_queries[] = {101, 200, 3}, long_keys[] = {260, 51, 197};
 
 #define PADDED .query_lengths = short_queries, .key_lengths = short_keys, .nan = true
 
@@ -199,7 +199,7 @@ static const dense_case cases[] = {
     {SIZES(1, 1, 90, 90, 16), .windowed = true, .left = 0, .right = -1},
     {SIZES(3, 2, 19, 23, 16), PADDED},
     {SIZES(3, 2, 19, 23, 16), PADDED, .causal = CLATTN_CAUSAL_BOTTOM_RIGHT, .no_lse = true},
-    {SIZES(3, 2, 200, 190, 16), .query_lengths = long_queries, .key_lengths = long_keys, .nan = true,
+    {SIZES(3, 2, 200, 260, 16), .query_lengths = long_queries, .key_lengths = long_keys, .nan = true,
      .causal = CLATTN_CAUSAL_BOTTOM_RIGHT, .windowed = true, .left = 70, .right = -1},
     {SIZES(3, 2, 19, 23, 16), PADDED, .bias = BIAS_FULL, .hidden = 0.5, .causal = CLATTN_CAUSAL_TOP_LEFT},
     {SIZES(2, 3, 21, 18, 16), .bias = BIAS_FULL, .hidden = 0.2},

@@ -5,30 +5,43 @@
 #include "variant/dense_backward.h"
 
 /* TASKS   wanted for each compute unit, so that the last ones to finish leave little idle
- * JOINT, SEPARATE  products of a pair of this plan and of the one with two kernels */
-enum { TASKS = 4, JOINT = 5, SEPARATE = 7 };
+ * JOINT, SEPARATE  products of a pair of this plan and of the one with two kernels
+ * BLOCK   bytes of a block's operands, sums and pairs that a core's own caches hold */
+enum { TASKS = 4, JOINT = 5, SEPARATE = 7, BLOCK = 384 << 10 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t divisor(int64_t a, int64_t b) { return b == 0 ? a : divisor(b, a % b); }
-
-/* Blocks of keys: 8 micro-tiles high. Blocks of queries: about 6 panels, and whole micro-tiles both ways. */
-static clattn__tile tile_of(const clattn__target *target) {
-    clattn__tile tile = target->attention;
-    const int both = tile.tm / (int)divisor(tile.tm, tile.pw) * tile.pw;
-    tile.bm = 8 * tile.tm;
-    tile.bn = (int)clattn__ceil_div(6 * (int64_t)tile.pw, both) * both;
-    return tile;
-}
 
 static int64_t units_of(const clattn__target *target) {
     return target->caps.compute_units > 0 ? target->caps.compute_units : 1;
 }
 
-/* Parts of dQ: as many as fill the compute units, and a block of keys for each. */
+/* Work-items that a head of keys should have. */
+static int64_t wanted_of(const clattn__target *target, const clattn__sizes *s) {
+    const int64_t heads = s->batch * s->kv_heads;
+    return heads > 0 ? clattn__ceil_div(TASKS * units_of(target), heads) : 1;
+}
+
+static int64_t block_bytes(const clattn__tile *tile, const clattn__sizes *s) {
+    return (int64_t)sizeof(float) * 2 * tile->bm * (s->head_size + s->value_size + tile->bn);
+}
+
+/* Blocks of keys: 8 micro-tiles high, or up to 32 where a work-item has a whole head, since each block reads all queries. Blocks
+ * of queries: about 6 panels, and whole micro-tiles both ways. */
+static clattn__tile tile_of(const clattn__target *target, const clattn__sizes *s) {
+    clattn__tile tile = target->attention;
+    const int both = tile.tm / (int)divisor(tile.tm, tile.pw) * tile.pw;
+    tile.bn = (int)clattn__ceil_div(6 * (int64_t)tile.pw, both) * both;
+    tile.bm = 32 * tile.tm;
+    while (tile.bm > 8 * tile.tm && (wanted_of(target, s) > 1 || block_bytes(&tile, s) > BLOCK))
+        tile.bm /= 2;
+    return tile;
+}
+
+/* Parts of dQ: as many as are wanted, and a block of keys for each. */
 static int64_t shares_of(const clattn__target *target, const clattn__sizes *s) {
-    const int64_t heads = s->batch * s->kv_heads, blocks = clattn__ceil_div(s->keys, tile_of(target).bm);
-    const int64_t wanted = heads > 0 ? clattn__ceil_div(TASKS * units_of(target), heads) : 1;
-    return blocks > 0 ? least(wanted, blocks) : 1;
+    const int64_t blocks = clattn__ceil_div(s->keys, tile_of(target, s).bm);
+    return blocks > 0 ? least(wanted_of(target, s), blocks) : 1;
 }
 
 const char *clattn__dense_joint_reject(const clattn__dense *d, const clattn__target *target, char *text, size_t size) {
@@ -43,7 +56,7 @@ const char *clattn__dense_joint_reject(const clattn__dense *d, const clattn__tar
 
 static void defines(clattn__plan *plan, clattn__stage *stage, const clattn__target *target, const clattn__dense *d,
                     clattn_type grad_type) {
-    const clattn__tile tile = tile_of(target);
+    const clattn__tile tile = tile_of(target, &d->sizes);
     clattn__tile_defines(plan, stage, &tile);
     clattn__stage_define(plan, stage, "D", d->sizes.head_size);
     clattn__stage_define(plan, stage, "DV", d->sizes.value_size);
