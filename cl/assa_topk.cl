@@ -79,7 +79,7 @@ inline void cut_lists(const lists all, const int lid) {
     for (int i = lid; i < BM; i += WG) {
         list l = list_of(all, i);
         if (l.count > l.k)
-            list_cut(&l);
+            list_cut(&l, l.k);
         all.count[i] = l.count;
     }
 }
