@@ -1,4 +1,4 @@
-// Rows of two tensors taken by pairs: what the backward passes of assa are made of, one work-item a row.
+// Rows of two tensors taken by pairs: what assa_backward_pairs.cl is made of, one work-item a row.
 //
 // Defines: those of tile.h; D, DV head sizes; TYPE_Q storage of q, k, v and dO; TYPE_O storage of their gradients.
 #ifndef CLATTN_PAIR_H
@@ -23,8 +23,6 @@ typedef struct row_view {
 #define VIEW(x, b, h) ((row_view){x + x##_offset + (b) * x##_batch + (h) * x##_head, x##_row})
 #define GRADIENT_PARAMETERS(x)                                                                                         \
     __global STORAGE(TYPE_O) *x, const long x##_offset, const long x##_batch, const long x##_head, const long x##_row
-#define SUM_PARAMETERS(x)                                                                                              \
-    __global const float *x, const long x##_offset, const long x##_batch, const long x##_head, const long x##_row
 #define ROW_OF(x, b, h, i) (x##_offset + (b) * x##_batch + (h) * x##_head + (i) * x##_row)
 
 inline float row_dot(const row_view a, const long i, const row_view b, const long j, const int size) {
@@ -52,11 +50,6 @@ inline void row_add(float *acc, const float factor, const row_view x, const long
 inline void row_clear(float *acc, const int size) {
     for (int c = 0; c < size; c++)
         acc[c] = 0.0f;
-}
-
-inline void row_load(float *acc, __global const float *from, const long at, const int size) {
-    for (int c = 0; c < size; c++)
-        acc[c] = from[at + c];
 }
 
 inline void row_store(__global STORAGE(TYPE_O) *to, const long at, const float *acc, const int size) {

@@ -127,13 +127,38 @@ clattn_status clattn__assa_backward_check(int64_t heads, int64_t queries, int64_
     return CLATTN_SUCCESS;
 }
 
-/* What the four stages pass on. rest: of `all`, dQ and dK of what the lists do not hold, in f32. */
+/* What the four stages pass on. rows: packed. by_key: queries, weights and grad_s of the pairs in the order of keys.
+ * rest: of `all`, dQ and dK of what the lists do not hold, in f32. */
 typedef struct lists {
-    clattn__operand indices, scores, weights, grad_s, sums, starts, transposed;
+    clattn__operand q_rows, k_rows, v_rows, o_rows;
+    clattn__operand indices, scores, weights, grad_s, sums, starts, by_key[3];
     clattn__view rest_q, rest_k;
     int64_t k;
     bool all;
 } lists;
+
+static clattn__operand rows_of(clattn__plan *plan, const clattn__target *target, const clattn__view *view,
+                               const clattn__sizes *s, int64_t heads, int64_t rows, int64_t width) {
+    const clattn__stream stream = {view, s->batch, heads, rows, width, 1};
+    return clattn__stream_rows(plan, target, &stream);
+}
+
+static void list_reserve(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, lists *l,
+                         const clattn__core_gradients *g) {
+    const clattn__sizes *s = &p->sizes;
+    const int64_t heads = s->batch * s->heads, rows = heads * s->queries, vw = target->attention.vw;
+    const int64_t line = clattn__ceil_div(l->k, vw) * vw;
+    l->q_rows = rows_of(plan, target, &p->q, s, s->heads, s->queries, s->head_size);
+    l->k_rows = rows_of(plan, target, &p->k, s, s->kv_heads, s->keys, s->head_size);
+    l->v_rows = rows_of(plan, target, &p->v, s, s->kv_heads, s->keys, s->value_size);
+    l->o_rows = rows_of(plan, target, &g->o, s, s->heads, s->queries, s->value_size);
+    l->weights = clattn__plan_scratch(plan, rows * line);
+    l->grad_s = clattn__plan_scratch(plan, rows * line);
+    l->sums = clattn__plan_scratch(plan, rows);
+    l->starts = clattn__plan_scratch(plan, heads * (s->keys + 1));
+    for (int i = 0; i < 3; i++)
+        l->by_key[i] = clattn__plan_scratch(plan, rows * l->k);
+}
 
 static clattn__stage *list_stage(clattn__plan *plan, const clattn__target *target, const char *name,
                                  const clattn__assa_pairs *p, const lists *l, const clattn__core_gradients *g) {
@@ -149,9 +174,9 @@ static void add_list_sizes(clattn__plan *plan, clattn__stage *stage, const clatt
 static void list_weights(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
                          const clattn__core_gradients *g) {
     clattn__stage *stage = list_stage(plan, target, "assa_backward_weights", p, l, g);
-    add_view(plan, stage, &g->o);
-    add_view(plan, stage, &p->v);
-    add_operands(plan, stage, (clattn__operand[]){l->indices, l->scores, p->lse, l->weights, l->grad_s, l->sums}, 6);
+    add_operands(
+        plan, stage,
+        (clattn__operand[]){l->o_rows, l->v_rows, l->indices, l->scores, p->lse, l->weights, l->grad_s, l->sums}, 8);
     add_list_sizes(plan, stage, p, l);
     clattn__stage_int(plan, stage, heads_per_kv(p));
     clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
@@ -160,8 +185,7 @@ static void list_weights(clattn__plan *plan, const clattn__target *target, const
 static void list_queries(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
                          const clattn__core_gradients *g) {
     clattn__stage *stage = list_stage(plan, target, "assa_backward_queries", p, l, g);
-    add_view(plan, stage, &p->k);
-    add_operands(plan, stage, (clattn__operand[]){l->indices, l->grad_s}, 2);
+    add_operands(plan, stage, (clattn__operand[]){l->k_rows, l->indices, l->grad_s}, 3);
     add_view(plan, stage, &l->rest_q);
     add_view(plan, stage, &g->q);
     add_list_sizes(plan, stage, p, l);
@@ -173,13 +197,13 @@ static void list_queries(clattn__plan *plan, const clattn__target *target, const
 static void list_keys(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
                       const clattn__core_gradients *g) {
     clattn__stage *stage = list_stage(plan, target, "assa_backward_transpose", p, l, g);
-    add_operands(plan, stage, (clattn__operand[]){l->indices, l->starts, l->transposed}, 3);
+    add_operands(plan, stage, (clattn__operand[]){l->indices, l->weights, l->grad_s, l->starts}, 4);
+    add_operands(plan, stage, l->by_key, 3);
     add_list_sizes(plan, stage, p, l);
     clattn__stage_range(stage, p->sizes.heads, p->sizes.batch, 1, 1);
     stage = list_stage(plan, target, "assa_backward_keys", p, l, g);
-    add_view(plan, stage, &p->q);
-    add_view(plan, stage, &g->o);
-    add_operands(plan, stage, (clattn__operand[]){l->weights, l->grad_s, l->starts, l->transposed}, 4);
+    add_operands(plan, stage, (clattn__operand[]){l->q_rows, l->o_rows, l->starts}, 3);
+    add_operands(plan, stage, l->by_key, 3);
     add_view(plan, stage, &l->rest_k);
     add_view(plan, stage, &g->k);
     add_view(plan, stage, &g->v);
@@ -211,18 +235,13 @@ void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target
                                 clattn__operand indices, clattn__operand scores, int64_t k, bool normalise_all,
                                 const clattn__core_gradients *g) {
     const uint64_t mark = plan->workspace_used;
-    const int64_t heads = p->sizes.batch * p->sizes.heads, rows = heads * p->sizes.queries;
     lists l = {.indices = indices,
                .scores = scores,
                .rest_q = {.at = absent},
                .rest_k = {.at = absent},
                .k = k,
                .all = normalise_all};
-    l.weights = clattn__plan_scratch(plan, rows * k);
-    l.grad_s = clattn__plan_scratch(plan, rows * k);
-    l.sums = clattn__plan_scratch(plan, rows);
-    l.starts = clattn__plan_scratch(plan, heads * (p->sizes.keys + 1));
-    l.transposed = clattn__plan_scratch(plan, rows * k);
+    list_reserve(plan, target, p, &l, g);
     list_weights(plan, target, p, &l, g);
     if (normalise_all) /* what every visible key gets, first; the lists add to it */
         list_rest(plan, target, p, &l, g);
