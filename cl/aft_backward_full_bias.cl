@@ -139,7 +139,8 @@ inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const lon
         }
         EACH_TILE {
             for (int r = 0; r < TM; r++) {
-                const long i = i0 + TILE_I + r, end = i < seen ? CAUSAL ? i + 1 : seen : 0;
+                // a query that sees one key has v - o = 0, which a product of tiles rounds
+                const long i = i0 + TILE_I + r, sees = CAUSAL ? i + 1 : seen, end = i < seen && sees > 1 ? sees : 0;
                 for (int h = 0; h < TNV; h++) {
                     const long j = j0 + TILE_J + h * VW;
                     if (j >= end) continue;
