@@ -117,9 +117,6 @@ static bool check_arguments(job *j, failure *f) {
     if (a->random >= 0 && !j->family->links) {
         return fail_with(f, "%s takes no links: --random is for another variant", a->variant);
     }
-    if (a->level == 1 && a->direction == 1) {
-        return fail_with(f, "--level core measures the forward pass alone: --direction train is for --level layer");
-    }
     if (a->level == 1 && a->d % a->heads != 0) {
         return fail_with(f, "--heads is %" PRId64 ", but must divide --d %" PRId64, a->heads, a->d);
     }

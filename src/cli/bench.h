@@ -10,6 +10,9 @@
 
 enum { BENCH_SLOTS = CLATTN_LAYER_SLOTS, BENCH_WEIGHTS = 32, BENCH_INPUTS = 3 };
 
+/* Seeds of the numbers: weights from 0 on. */
+enum { BENCH_STREAM_LINKS = 90, BENCH_STREAM_INPUT = 100, BENCH_STREAM_GRAD = 110 };
+
 struct bench_family;
 
 /* What one row measures. Options of the families as numbers; each is read by its own family alone. */
@@ -38,7 +41,8 @@ typedef struct bench_array {
     float *values;
 } bench_array;
 
-/* A layer or a core, planned, with its tensors. inputs: x of a layer; q, k, v of a core, each [B, n, H, columns]. */
+/* A layer or a core, planned, with its tensors. inputs: x of a layer; q, k, v of a core, each [B, n, H, columns].
+ * weight_slots: of a core. Slots of gradients and of what is saved: where the case trains. */
 typedef struct bench_subject {
     session *session;
     const bench_case *c;
@@ -46,7 +50,9 @@ typedef struct bench_subject {
     clattn_plan *plan;
     clattn_tensor tensors[BENCH_SLOTS];
     size_t slots;
-    size_t input_slots[BENCH_INPUTS], input_count, output_slot;
+    size_t input_slots[BENCH_INPUTS], input_grad_slots[BENCH_INPUTS], input_count, output_slot;
+    size_t grad_y_slot, saved_slot;
+    size_t weight_slots[BENCH_WEIGHTS], weight_grad_slots[BENCH_WEIGHTS];
     clattn_workspace workspace;
     bench_array inputs[BENCH_INPUTS], weights[BENCH_WEIGHTS], grad_y;
     size_t weight_count;
@@ -145,8 +151,8 @@ typedef struct bench_run {
 /* Forward, and backward where the case trains; waits. times may be NULL. */
 bool bench_subject_run(bench_subject *s, bool backward, bench_run *times, failure *f);
 
-/* Upload an input or the output's gradient again; pack a layer's weights again. */
-bool bench_put_input(bench_subject *s, size_t input, failure *f);
+/* Upload the inputs or the output's gradient again; upload the weights again, and pack a layer's. */
+bool bench_put_inputs(bench_subject *s, failure *f);
 bool bench_put_grad_y(bench_subject *s, failure *f);
 bool bench_put_weights(bench_subject *s, failure *f);
 
@@ -158,13 +164,23 @@ bool bench_read(bench_subject *s, size_t slot, const char *what, float **values,
 bool bench_tensor(bench_subject *s, size_t slot, const char *what, clattn_type type, int32_t rank, const int64_t *shape,
                   const int64_t *stride, const float *values, failure *f);
 
-/* Helpers of the families' core functions: input i, at a slot, [B, H, n, columns] over memory [B, n, H, columns], or in
- * the memory's own order; the output likewise; a weight; the plan, timed. */
-bool bench_core_input(bench_subject *s, size_t input, size_t slot, int64_t heads, int64_t columns, bool token_major,
-                      failure *f);
-bool bench_core_output(bench_subject *s, size_t slot, bool token_major, failure *f);
-bool bench_core_weight(bench_subject *s, size_t slot, const clattn_weight_info *info, const clattn_tensor *seen,
-                       failure *f);
+/* The output's gradient, seen as shape and stride say, in the memory's order; what forward saves. */
+bool bench_grad_y(bench_subject *s, size_t slot, int32_t rank, const int64_t *shape, const int64_t *stride, failure *f);
+bool bench_saved(bench_subject *s, failure *f);
+
+/* Where a core has its tensors. key_columns: of a head of k; 0 = d / heads. token_major: they are [B, n, H, columns],
+ * as memory is, else [B, H, n, columns]. */
+typedef struct bench_core_slots {
+    size_t count, inputs[BENCH_INPUTS], output, input_grads[BENCH_INPUTS], output_grad, saved;
+    int64_t key_columns;
+    bool token_major;
+} bench_core_slots;
+
+/* Helpers of the families' core functions: q, k, v and the output; a weight (seen: NULL, or its layout); each with its
+ * gradient where the case trains; links; the plan, timed, and what it saves. */
+bool bench_core_tensors(bench_subject *s, const bench_core_slots *slots, failure *f);
+bool bench_core_weight(bench_subject *s, size_t slot, size_t grad_slot, const clattn_weight_info *info,
+                       const clattn_tensor *seen, failure *f);
 bool bench_core_links(bench_subject *s, size_t rows_slot, size_t keys_slot, failure *f);
 bool bench_core_planned(bench_subject *s, clattn_status status, double started, failure *f);
 

@@ -167,26 +167,33 @@ static bool core_weights(bench_subject *s, failure *f) {
     clattn_weight_info infos[2];
     if (has_w(c) && c->rank > 0) {
         hints(c, infos);
-        return bench_core_weight(s, CLATTN_AFT_W_LEFT, &infos[0], NULL, f) &&
-               bench_core_weight(s, CLATTN_AFT_W_RIGHT, &infos[1], NULL, f);
+        return bench_core_weight(s, CLATTN_AFT_W_LEFT, CLATTN_AFT_GRAD_W_LEFT, &infos[0], NULL, f) &&
+               bench_core_weight(s, CLATTN_AFT_W_RIGHT, CLATTN_AFT_GRAD_W_RIGHT, &infos[1], NULL, f);
     }
     if (has_w(c) || c->mode == CONV) {
+        const bool taps = c->mode == CONV;
         hints(c, infos);
-        return bench_core_weight(s, c->mode == CONV ? CLATTN_AFT_TAPS : CLATTN_AFT_W, &infos[0], NULL, f);
+        return bench_core_weight(s, taps ? CLATTN_AFT_TAPS : CLATTN_AFT_W,
+                                 taps ? CLATTN_AFT_GRAD_TAPS : CLATTN_AFT_GRAD_W, &infos[0], NULL, f);
     }
     const clattn_weight_info position = {.name = "position_weights", .rank = 1, .shape = {c->heads}};
-    return c->mode == SIMPLE || bench_core_weight(s, CLATTN_AFT_POSITION, &position, NULL, f);
+    return c->mode == SIMPLE ||
+           bench_core_weight(s, CLATTN_AFT_POSITION, CLATTN_AFT_GRAD_POSITION, &position, NULL, f);
 }
 
 static bool core(bench_subject *s, failure *f) {
     const bench_case *c = s->c;
-    const int64_t columns = c->d / c->heads;
-    clattn_aft_problem problem = {.mode = c->mode, .causal = c->causal, .local = c->mode == LOCAL ? c->local : 0};
-    s->slots = CLATTN_AFT_SLOTS;
-    if (!bench_core_input(s, 0, CLATTN_AFT_Q, c->heads, columns, true, f) ||
-        !bench_core_input(s, 1, CLATTN_AFT_K, c->heads, key_columns(c) / c->heads, true, f) ||
-        !bench_core_input(s, 2, CLATTN_AFT_V, c->heads, columns, true, f) ||
-        !bench_core_output(s, CLATTN_AFT_Y, true, f) || !core_weights(s, f)) {
+    const bench_core_slots slots = {.count = CLATTN_AFT_SLOTS,
+                                    .inputs = {CLATTN_AFT_Q, CLATTN_AFT_K, CLATTN_AFT_V},
+                                    .output = CLATTN_AFT_Y,
+                                    .input_grads = {CLATTN_AFT_GRAD_Q, CLATTN_AFT_GRAD_K, CLATTN_AFT_GRAD_V},
+                                    .output_grad = CLATTN_AFT_GRAD_Y,
+                                    .saved = CLATTN_AFT_SAVED,
+                                    .key_columns = key_columns(c) / c->heads,
+                                    .token_major = true};
+    clattn_aft_problem problem = {
+        .mode = c->mode, .causal = c->causal, .local = c->mode == LOCAL ? c->local : 0, .train = c->train};
+    if (!bench_core_tensors(s, &slots, f) || !core_weights(s, f)) {
         return false;
     }
     for (int i = 0; i < CLATTN_AFT_SLOTS; ++i) {

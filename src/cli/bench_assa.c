@@ -152,25 +152,34 @@ static bool adaptive_weights(bench_subject *s, failure *f) {
     const clattn_weight_info mix = {.name = "w", .rank = 1, .shape = {2}};
     const clattn_weight_info table = {
         .name = "relative_position_bias_table", .rank = 2, .shape = {side * side, c->heads}};
-    return bench_core_weight(s, CLATTN_ASSA_MIX, &mix, NULL, f) &&
-           (c->window == 0 || bench_core_weight(s, CLATTN_ASSA_TABLE, &table, NULL, f));
+    return bench_core_weight(s, CLATTN_ASSA_MIX, CLATTN_ASSA_GRAD_MIX, &mix, NULL, f) &&
+           (c->window == 0 ||
+            bench_core_weight(s, CLATTN_ASSA_TABLE, CLATTN_ASSA_GRAD_TABLE, &table, NULL, f));
 }
 
 static bool core(bench_subject *s, failure *f) {
     const bench_case *c = s->c;
-    const int64_t columns = c->d / c->heads;
-    s->slots = CLATTN_ASSA_SLOTS;
-    if (!bench_core_input(s, 0, CLATTN_ASSA_Q, c->heads, columns, false, f) ||
-        !bench_core_input(s, 1, CLATTN_ASSA_K, c->heads, columns, false, f) ||
-        !bench_core_input(s, 2, CLATTN_ASSA_V, c->heads, columns, false, f) ||
-        !bench_core_output(s, CLATTN_ASSA_O, false, f) || (c->mode == ADAPTIVE && !adaptive_weights(s, f))) {
+    const bench_core_slots slots = {.count = CLATTN_ASSA_SLOTS,
+                                    .inputs = {CLATTN_ASSA_Q, CLATTN_ASSA_K, CLATTN_ASSA_V},
+                                    .output = CLATTN_ASSA_O,
+                                    .input_grads = {CLATTN_ASSA_GRAD_Q, CLATTN_ASSA_GRAD_K, CLATTN_ASSA_GRAD_V},
+                                    .output_grad = CLATTN_ASSA_GRAD_O,
+                                    .saved = CLATTN_ASSA_SAVED};
+    if (!bench_core_tensors(s, &slots, f) || (c->mode == ADAPTIVE && !adaptive_weights(s, f))) {
         return false;
     }
     clattn_assa_problem problem = {.q = s->tensors[CLATTN_ASSA_Q],
                                    .k = s->tensors[CLATTN_ASSA_K],
                                    .v = s->tensors[CLATTN_ASSA_V],
                                    .o = s->tensors[CLATTN_ASSA_O],
-                                   .mode = c->mode == TOPK ? CLATTN_ASSA_TOPK : CLATTN_ASSA_ADAPTIVE};
+                                   .mode = c->mode == TOPK ? CLATTN_ASSA_TOPK : CLATTN_ASSA_ADAPTIVE,
+                                   .train = c->train,
+                                   .grad_o = s->tensors[CLATTN_ASSA_GRAD_O],
+                                   .grad_q = s->tensors[CLATTN_ASSA_GRAD_Q],
+                                   .grad_k = s->tensors[CLATTN_ASSA_GRAD_K],
+                                   .grad_v = s->tensors[CLATTN_ASSA_GRAD_V],
+                                   .grad_mix = s->tensors[CLATTN_ASSA_GRAD_MIX],
+                                   .grad_table = s->tensors[CLATTN_ASSA_GRAD_TABLE]};
     if (c->mode == TOPK) {
         problem.top = c->k;
         problem.normalise = c->all ? CLATTN_ASSA_ALL : CLATTN_ASSA_SELECTED;
@@ -188,8 +197,13 @@ static bool core(bench_subject *s, failure *f) {
 
 /* Queries and keys that grow together keep their order. */
 static bool scales(const bench_case *c, const char *tensor) {
-    return c->mode == TOPK && (strcmp(tensor, "the input") == 0 || strncmp(tensor, "q_proj.", 7) == 0 ||
-                               strncmp(tensor, "k_proj.", 7) == 0);
+    static const char *const names[] = {"the input", "q", "k", "q_proj.weight", "q_proj.bias", "k_proj.weight",
+                                        "k_proj.bias"};
+    bool named = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+        named = named || strcmp(tensor, names[i]) == 0;
+    }
+    return named && c->mode == TOPK;
 }
 
 const bench_family bench_family_assa = {

@@ -249,23 +249,29 @@ static bool row(const bench_view *view, int64_t i, double *o) {
 
 static bool core(bench_subject *s, failure *f) {
     const bench_case *c = s->c;
-    const int64_t columns = c->d / c->heads;
     if (c->mode == VIT) {
         s->misused = true;
         return fail_with(f, "cas in mode vit has no core of its own: it is for --level layer");
     }
-    s->slots = CLATTN_CAS_SLOTS;
-    if (!bench_core_input(s, 0, CLATTN_CAS_Q, c->heads, columns, false, f) ||
-        !bench_core_input(s, 1, CLATTN_CAS_K, c->heads, columns, false, f) ||
-        !bench_core_input(s, 2, CLATTN_CAS_V, c->heads, columns, false, f) ||
-        !bench_core_output(s, CLATTN_CAS_O, false, f)) {
+    const bench_core_slots slots = {.count = CLATTN_CAS_SLOTS,
+                                    .inputs = {CLATTN_CAS_Q, CLATTN_CAS_K, CLATTN_CAS_V},
+                                    .output = CLATTN_CAS_O,
+                                    .input_grads = {CLATTN_CAS_GRAD_Q, CLATTN_CAS_GRAD_K, CLATTN_CAS_GRAD_V},
+                                    .output_grad = CLATTN_CAS_GRAD_O,
+                                    .saved = CLATTN_CAS_SAVED};
+    if (!bench_core_tensors(s, &slots, f)) {
         return false;
     }
     const clattn_cas_problem problem = {.q = s->tensors[CLATTN_CAS_Q],
                                         .k = s->tensors[CLATTN_CAS_K],
                                         .v = s->tensors[CLATTN_CAS_V],
                                         .o = s->tensors[CLATTN_CAS_O],
-                                        .causal = c->causal};
+                                        .causal = c->causal,
+                                        .train = c->train,
+                                        .grad_o = s->tensors[CLATTN_CAS_GRAD_O],
+                                        .grad_q = s->tensors[CLATTN_CAS_GRAD_Q],
+                                        .grad_k = s->tensors[CLATTN_CAS_GRAD_K],
+                                        .grad_v = s->tensors[CLATTN_CAS_GRAD_V]};
     double start = clock_ms();
     return bench_core_planned(s, clattn_cas_plan(s->session->context, &problem, &s->plan), start, f);
 }

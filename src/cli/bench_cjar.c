@@ -47,7 +47,10 @@ static void key_scores(const bench_view *view, int64_t h, int64_t i, double *p) 
     }
 }
 
-static void add_memory(const bench_view *view, int64_t h, const bench_array *memory, double *p, double *o) {
+/* o NULL: scores p of the memory's keys; else o += p times its values. */
+static void add_memory(const bench_view *view, int64_t h, double *p, double *o) {
+    const char *const own = o ? "global_mem_v" : "global_mem_k";
+    const bench_array *memory = bench_weight(view->subject, view->subject->c->core ? own : "global_mem");
     const bench_case *c = view->subject->c;
     const int64_t columns = c->d / c->heads;
     for (int64_t t = 0; t < c->memory; ++t) {
@@ -63,40 +66,41 @@ static void add_memory(const bench_view *view, int64_t h, const bench_array *mem
 
 static bool row(const bench_view *view, int64_t i, double *o) {
     const bench_case *c = view->subject->c;
-    const bench_array *memory = bench_weight(view->subject, "global_mem");
     for (int64_t h = 0; h < c->heads; ++h) {
         double *p = bench_doubles((size_t)(c->n + c->memory));
         key_scores(view, h, i, p);
-        add_memory(view, h, memory, p + c->n, NULL);
+        add_memory(view, h, p + c->n, NULL);
         bench_softmax(p, c->n + c->memory);
         bench_average(view, h, p, o);
-        add_memory(view, h, memory, p + c->n, o);
+        add_memory(view, h, p + c->n, o);
         free(p);
     }
     return true;
 }
 
-/* Memory rows [m, d] seen as the core wants them, [H, m, d/H]; once for keys and once for values. */
+/* Memory rows [m, d] seen as the core wants them, [H, m, d/H]: keys and values of their own. */
 static bool core_memory(bench_subject *s, failure *f) {
     const bench_case *c = s->c;
     const int64_t columns = c->d / c->heads, shape[] = {c->heads, c->memory, columns}, stride[] = {columns, c->d, 1};
-    const clattn_weight_info info = {.name = "global_mem", .rank = 2, .shape = {c->memory, c->d}};
+    const clattn_weight_info k = {.name = "global_mem_k", .rank = 2, .shape = {c->memory, c->d}};
+    const clattn_weight_info v = {.name = "global_mem_v", .rank = 2, .shape = {c->memory, c->d}};
     clattn_tensor seen = clattn_tensor_make(NULL, CLATTN_F32, 3, shape);
     for (int i = 0; i < 3; ++i) {
         seen.stride[i] = stride[i];
     }
-    return bench_core_weight(s, CLATTN_CJAR_MEMORY_K, &info, &seen, f) &&
-           bench_tensor(s, CLATTN_CJAR_MEMORY_V, info.name, CLATTN_F32, 3, shape, stride, s->weights[0].values, f);
+    return bench_core_weight(s, CLATTN_CJAR_MEMORY_K, CLATTN_CJAR_GRAD_MEMORY_K, &k, &seen, f) &&
+           bench_core_weight(s, CLATTN_CJAR_MEMORY_V, CLATTN_CJAR_GRAD_MEMORY_V, &v, &seen, f);
 }
 
 static bool core(bench_subject *s, failure *f) {
     const bench_case *c = s->c;
-    const int64_t columns = c->d / c->heads;
-    s->slots = CLATTN_CJAR_SLOTS;
-    if (!bench_core_input(s, 0, CLATTN_CJAR_Q, c->heads, columns, false, f) ||
-        !bench_core_input(s, 1, CLATTN_CJAR_K, c->heads, columns, false, f) ||
-        !bench_core_input(s, 2, CLATTN_CJAR_V, c->heads, columns, false, f) ||
-        !bench_core_output(s, CLATTN_CJAR_O, false, f) || !core_memory(s, f) ||
+    const bench_core_slots slots = {.count = CLATTN_CJAR_SLOTS,
+                                    .inputs = {CLATTN_CJAR_Q, CLATTN_CJAR_K, CLATTN_CJAR_V},
+                                    .output = CLATTN_CJAR_O,
+                                    .input_grads = {CLATTN_CJAR_GRAD_Q, CLATTN_CJAR_GRAD_K, CLATTN_CJAR_GRAD_V},
+                                    .output_grad = CLATTN_CJAR_GRAD_O,
+                                    .saved = CLATTN_CJAR_SAVED};
+    if (!bench_core_tensors(s, &slots, f) || !core_memory(s, f) ||
         !bench_core_links(s, CLATTN_CJAR_LINK_ROWS, CLATTN_CJAR_LINK_KEYS, f)) {
         return false;
     }
@@ -112,7 +116,14 @@ static bool core(bench_subject *s, failure *f) {
                                          .window_left = c->window_left,
                                          .window_right = c->window_right,
                                          .causal = c->causal,
-                                         .masked = c->multiply ? CLATTN_CJAR_MULTIPLY : CLATTN_CJAR_EXCLUDE};
+                                         .masked = c->multiply ? CLATTN_CJAR_MULTIPLY : CLATTN_CJAR_EXCLUDE,
+                                         .train = c->train,
+                                         .grad_o = s->tensors[CLATTN_CJAR_GRAD_O],
+                                         .grad_q = s->tensors[CLATTN_CJAR_GRAD_Q],
+                                         .grad_k = s->tensors[CLATTN_CJAR_GRAD_K],
+                                         .grad_v = s->tensors[CLATTN_CJAR_GRAD_V],
+                                         .grad_memory_k = s->tensors[CLATTN_CJAR_GRAD_MEMORY_K],
+                                         .grad_memory_v = s->tensors[CLATTN_CJAR_GRAD_MEMORY_V]};
     double start = clock_ms();
     return bench_core_planned(s, clattn_cjar_plan(s->session->context, &problem, &s->plan), start, f);
 }

@@ -33,12 +33,13 @@ static bool row(const bench_view *view, int64_t i, double *o) {
 
 static bool core(bench_subject *s, failure *f) {
     const bench_case *c = s->c;
-    const int64_t columns = c->d / c->heads;
-    s->slots = CLATTN_DENSE_SLOTS;
-    if (!bench_core_input(s, 0, CLATTN_DENSE_Q, c->heads, columns, false, f) ||
-        !bench_core_input(s, 1, CLATTN_DENSE_K, c->heads, columns, false, f) ||
-        !bench_core_input(s, 2, CLATTN_DENSE_V, c->heads, columns, false, f) ||
-        !bench_core_output(s, CLATTN_DENSE_O, false, f)) {
+    const bench_core_slots slots = {.count = CLATTN_DENSE_SLOTS,
+                                    .inputs = {CLATTN_DENSE_Q, CLATTN_DENSE_K, CLATTN_DENSE_V},
+                                    .output = CLATTN_DENSE_O,
+                                    .input_grads = {CLATTN_DENSE_GRAD_Q, CLATTN_DENSE_GRAD_K, CLATTN_DENSE_GRAD_V},
+                                    .output_grad = CLATTN_DENSE_GRAD_O,
+                                    .saved = CLATTN_DENSE_SAVED};
+    if (!bench_core_tensors(s, &slots, f)) {
         return false;
     }
     const clattn_dense_problem problem = {.q = s->tensors[CLATTN_DENSE_Q],
@@ -46,7 +47,12 @@ static bool core(bench_subject *s, failure *f) {
                                           .v = s->tensors[CLATTN_DENSE_V],
                                           .o = s->tensors[CLATTN_DENSE_O],
                                           .scale = (float)c->scale,
-                                          .causal = c->causal ? CLATTN_CAUSAL_TOP_LEFT : CLATTN_CAUSAL_NONE};
+                                          .causal = c->causal ? CLATTN_CAUSAL_TOP_LEFT : CLATTN_CAUSAL_NONE,
+                                          .train = c->train,
+                                          .grad_o = s->tensors[CLATTN_DENSE_GRAD_O],
+                                          .grad_q = s->tensors[CLATTN_DENSE_GRAD_Q],
+                                          .grad_k = s->tensors[CLATTN_DENSE_GRAD_K],
+                                          .grad_v = s->tensors[CLATTN_DENSE_GRAD_V]};
     double start = clock_ms();
     return bench_core_planned(s, clattn_dense_plan(s->session->context, &problem, &s->plan), start, f);
 }

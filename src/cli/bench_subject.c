@@ -8,8 +8,6 @@
 #include "cli/convert.h"
 #include "cli/links.h"
 
-enum { STREAM_LINKS = 90, STREAM_INPUT = 100, STREAM_GRAD = 110 };
-
 const bench_array *bench_weight(const bench_subject *s, const char *name) {
     for (size_t i = 0; i < s->weight_count; ++i) {
         if (strcmp(s->weights[i].name, name) == 0) {
@@ -75,7 +73,7 @@ bool bench_core_links(bench_subject *s, size_t rows_slot, size_t keys_slot, fail
     if (c->random < 0) {
         return true;
     }
-    return links_draw(c->settings, c->n, c->random, c->seed + STREAM_LINKS, &s->links, f) &&
+    return links_draw(c->settings, c->n, c->random, c->seed + BENCH_STREAM_LINKS, &s->links, f) &&
            (s->links.count == 0 ||
             (raw(s, rows_slot, "the links' rows", CLATTN_I64, s->links.length + 1, s->links.starts, f) &&
              raw(s, keys_slot, "the links' keys", CLATTN_I32, s->links.count, s->links.keys, f)));
@@ -115,7 +113,7 @@ static bool make_weights(bench_subject *s, failure *f) {
     return true;
 }
 
-bool bench_put_weights(bench_subject *s, failure *f) {
+static bool pack_weights(bench_subject *s, failure *f) {
     clattn_tensor tensors[BENCH_WEIGHTS] = {0};
     bool done = true;
     cl_event packed;
@@ -138,7 +136,8 @@ bool bench_put_weights(bench_subject *s, failure *f) {
     return done;
 }
 
-static bool put(bench_subject *s, const bench_array *a, size_t slot, failure *f) {
+/* Upload an array again. */
+static bool put(bench_subject *s, size_t slot, const bench_array *a, failure *f) {
     void *data = pack(a->values, a->count, a->type);
     cl_int code = !data ? CL_OUT_OF_HOST_MEMORY
                         : clEnqueueWriteBuffer(s->session->queue, s->tensors[slot].memory, CL_TRUE, 0,
@@ -147,25 +146,50 @@ static bool put(bench_subject *s, const bench_array *a, size_t slot, failure *f)
     return code == CL_SUCCESS || fail_with(f, "%s was not written: %s", a->name, clattn_status_string(code));
 }
 
-bool bench_put_input(bench_subject *s, size_t input, failure *f) {
-    return put(s, &s->inputs[input], s->input_slots[input], f);
+bool bench_put_inputs(bench_subject *s, failure *f) {
+    bool done = true;
+    for (size_t i = 0; i < s->input_count && done; ++i) {
+        done = put(s, s->input_slots[i], &s->inputs[i], f);
+    }
+    return done;
 }
 
-bool bench_put_grad_y(bench_subject *s, failure *f) { return put(s, &s->grad_y, CLATTN_LAYER_GRAD_Y, f); }
+bool bench_put_weights(bench_subject *s, failure *f) {
+    bool done = true;
+    for (size_t i = 0; i < s->weight_count && done && s->c->core; ++i) {
+        done = put(s, s->weight_slots[i], &s->weights[i], f);
+    }
+    return s->c->core ? done : pack_weights(s, f);
+}
+
+bool bench_put_grad_y(bench_subject *s, failure *f) { return put(s, s->grad_y_slot, &s->grad_y, f); }
+
+bool bench_grad_y(bench_subject *s, size_t slot, int32_t rank, const int64_t *shape, const int64_t *stride,
+                  failure *f) {
+    const bench_case *c = s->c;
+    s->grad_y_slot = slot;
+    return bench_array_make(&s->grad_y, "the output's gradient", c->dtype, rank, shape, c->seed, BENCH_STREAM_GRAD, 1,
+                            0, f) &&
+           bench_tensor(s, slot, s->grad_y.name, c->dtype, rank, shape, stride, s->grad_y.values, f);
+}
+
+bool bench_saved(bench_subject *s, failure *f) {
+    const int64_t saved = (int64_t)clattn_plan_saved_count(s->plan);
+    return bench_tensor(s, s->saved_slot, "what forward saves", CLATTN_F32, 1, &saved, NULL, NULL, f);
+}
 
 static bool train_tensors(bench_subject *s, const int64_t *shape, failure *f) {
-    const bench_case *c = s->c;
-    const int64_t saved = (int64_t)clattn_plan_saved_count(s->plan);
-    if (!bench_tensor(s, CLATTN_LAYER_SAVED, "what forward saves", CLATTN_F32, 1, &saved, NULL, NULL, f) ||
-        !bench_array_make(&s->grad_y, "the output's gradient", c->dtype, 3, shape, c->seed, STREAM_GRAD, 1, 0, f) ||
-        !bench_tensor(s, CLATTN_LAYER_GRAD_Y, s->grad_y.name, c->dtype, 3, shape, NULL, s->grad_y.values, f) ||
-        !bench_tensor(s, CLATTN_LAYER_GRAD_X, "the input's gradient", c->dtype, 3, shape, NULL, NULL, f)) {
+    s->saved_slot = CLATTN_LAYER_SAVED;
+    s->input_grad_slots[0] = CLATTN_LAYER_GRAD_X;
+    if (!bench_saved(s, f) || !bench_grad_y(s, CLATTN_LAYER_GRAD_Y, 3, shape, NULL, f) ||
+        !bench_tensor(s, CLATTN_LAYER_GRAD_X, "the input's gradient", s->c->dtype, 3, shape, NULL, NULL, f)) {
         return false;
     }
-    size_t slot = CLATTN_LAYER_GRAD_WEIGHTS;
-    for (size_t i = 0; i < s->weight_count; ++i, ++slot) {
+    for (size_t i = 0; i < s->weight_count; ++i) {
         const bench_array *w = &s->weights[i];
-        if (w->trainable && !bench_tensor(s, slot, w->name, CLATTN_F32, w->rank, w->shape, NULL, NULL, f)) {
+        s->weight_grad_slots[i] = CLATTN_LAYER_GRAD_WEIGHTS + i;
+        if (w->trainable &&
+            !bench_tensor(s, s->weight_grad_slots[i], w->name, CLATTN_F32, w->rank, w->shape, NULL, NULL, f)) {
             return false;
         }
     }
@@ -196,59 +220,13 @@ static bool open_layer(bench_subject *s, failure *f) {
     s->output_slot = CLATTN_LAYER_Y;
     return make_weights(s, f) && bench_put_weights(s, f) &&
            bench_core_links(s, CLATTN_LAYER_LINK_ROWS, CLATTN_LAYER_LINK_KEYS, f) && plan_layer(s, f) &&
-           bench_array_make(&s->inputs[0], "the input", c->dtype, 3, shape, c->seed, STREAM_INPUT, 1, 0, f) &&
+           bench_array_make(&s->inputs[0], "the input", c->dtype, 3, shape, c->seed, BENCH_STREAM_INPUT, 1, 0, f) &&
            bench_tensor(s, CLATTN_LAYER_X, "the input", c->dtype, 3, shape, NULL, s->inputs[0].values, f) &&
            bench_tensor(s, CLATTN_LAYER_Y, "the output", c->dtype, 3, shape, NULL, NULL, f) &&
            (!c->train || train_tensors(s, shape, f));
 }
 
 /* ---- a core ---- */
-
-static void core_shape(const bench_case *c, int64_t heads, int64_t columns, bool token_major, int64_t *shape,
-                       int64_t *stride) {
-    const int64_t by_head[] = {c->batch, heads, c->n, columns}, by_token[] = {c->batch, c->n, heads, columns};
-    const int64_t apart[] = {c->n * heads * columns, columns, heads * columns, 1};
-    const int64_t dense[] = {c->n * heads * columns, heads * columns, columns, 1};
-    memcpy(shape, token_major ? by_token : by_head, sizeof by_head);
-    memcpy(stride, token_major ? dense : apart, sizeof apart);
-}
-
-bool bench_core_input(bench_subject *s, size_t input, size_t slot, int64_t heads, int64_t columns, bool token_major,
-                      failure *f) {
-    static const char *const names[BENCH_INPUTS] = {"q", "k", "v"};
-    const bench_case *c = s->c;
-    const int64_t own[] = {c->batch, c->n, heads, columns};
-    int64_t shape[4], stride[4];
-    core_shape(c, heads, columns, token_major, shape, stride);
-    bench_array *a = &s->inputs[input];
-    s->input_slots[input] = slot;
-    s->input_count = input + 1;
-    return bench_array_make(a, names[input], c->dtype, 4, own, c->seed, STREAM_INPUT + input, 1, 0, f) &&
-           bench_tensor(s, slot, a->name, c->dtype, 4, shape, stride, a->values, f);
-}
-
-bool bench_core_output(bench_subject *s, size_t slot, bool token_major, failure *f) {
-    int64_t shape[4], stride[4];
-    core_shape(s->c, s->c->heads, s->c->d / s->c->heads, token_major, shape, stride);
-    s->output_slot = slot;
-    return bench_tensor(s, slot, "the output", s->c->dtype, 4, shape, stride, NULL, f);
-}
-
-bool bench_core_weight(bench_subject *s, size_t slot, const clattn_weight_info *info, const clattn_tensor *seen,
-                       failure *f) {
-    bench_array *w = &s->weights[s->weight_count];
-    if (!bench_weight_make(w, info, s->c->seed, s->weight_count, f)) {
-        return false;
-    }
-    s->weight_count++;
-    return bench_tensor(s, slot, w->name, CLATTN_F32, seen ? seen->rank : w->rank, seen ? seen->shape : w->shape,
-                        seen ? seen->stride : NULL, w->values, f);
-}
-
-bool bench_core_planned(bench_subject *s, clattn_status status, double started, failure *f) {
-    s->compile_ms = clock_ms() - started;
-    return status == CLATTN_SUCCESS || session_failed(s->session, s->c->family->name, status, f);
-}
 
 /* A layer of one token checks the options as it would for itself. */
 static bool open_core(bench_subject *s, failure *f) {
