@@ -191,6 +191,7 @@ assa_mixed(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global cons
         const int line = 2 * side - 1;
         for (int i = lid; i < count; i += WG)
             add_bias_row(s + i * SLD, table + table_offset + h * line * line, w, row0 + i, first, columns);
+        SYNC; // rows stay with their work-items, but LLVM 15 drops the loop above from the same region as those below
 #endif
 #if RELU
         square_block(squares, s, r, first, columns, lid); // the rows of a work-item are its own until the next SYNC
