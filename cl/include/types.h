@@ -9,8 +9,11 @@
 #error "VW: floats in a vector, 1, 4, 8 or 16"
 #endif
 
-// C's inline alone leaves a function that a compiler does not inline without a definition: clang's for NVIDIA.
+// C's inline alone leaves a function that a compiler does not inline without a definition: clang's for NVIDIA. Not everywhere:
+// PoCL 3.1 drops loops of work-groups whose functions are static (layers-gpu: cjar, assa adaptive).
+#if defined(__NVPTX__)
 #define inline static inline
+#endif
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
