@@ -32,14 +32,14 @@ static clattn_status check_left(const clattn_assa_problem *p, clattn__error *err
     return status;
 }
 
+static clattn__gradient_tensors tensors_of(const clattn_assa_problem *p) {
+    return (clattn__gradient_tensors){
+        CLATTN_ASSA_GRAD_O, {&p->o, &p->q, &p->k, &p->v}, {&p->grad_o, &p->grad_q, &p->grad_k, &p->grad_v}};
+}
+
 clattn_status clattn__assa_gradients_check(const clattn_assa_problem *p, clattn__error *error) {
-    clattn_status status = clattn__gradient_check("grad_o", &p->grad_o, &p->o, p->q.type, false, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__gradient_check("grad_q", &p->grad_q, &p->q, p->q.type, true, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__gradient_check("grad_k", &p->grad_k, &p->k, p->q.type, true, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__gradient_check("grad_v", &p->grad_v, &p->v, p->q.type, true, error);
+    const clattn__gradient_tensors gradients = tensors_of(p);
+    clattn_status status = clattn__gradient_tensors_check(&gradients, error);
     if (status == CLATTN_SUCCESS)
         status = check_own("grad_mix", &p->grad_mix, "mix", &p->mix, error);
     if (status == CLATTN_SUCCESS)
@@ -51,18 +51,13 @@ bool clattn__assa_core_trains(const void *problem) { return ((const clattn_assa_
 
 /* ---- the plan ---- */
 
-static void bind_gradients(clattn__plan *plan, const clattn_assa_problem *p) {
-    const struct {
-        int slot;
-        const char *name;
-        const clattn_tensor *tensor;
-    } tensors[] = {
-        {CLATTN_ASSA_GRAD_O, "grad_o", &p->grad_o},       {CLATTN_ASSA_GRAD_Q, "grad_q", &p->grad_q},
-        {CLATTN_ASSA_GRAD_K, "grad_k", &p->grad_k},       {CLATTN_ASSA_GRAD_V, "grad_v", &p->grad_v},
-        {CLATTN_ASSA_GRAD_MIX, "grad_mix", &p->grad_mix}, {CLATTN_ASSA_GRAD_TABLE, "grad_table", &p->grad_table}};
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-        if (!clattn__layout_absent(tensors[i].tensor))
-            clattn__plan_bind(plan, tensors[i].slot, tensors[i].name, tensors[i].tensor, false);
+static clattn__core_gradients bind_gradients(clattn__plan *plan, const clattn_assa_problem *p) {
+    const clattn__gradient_tensors gradients = tensors_of(p);
+    if (!clattn__layout_absent(&p->grad_mix))
+        clattn__plan_bind(plan, CLATTN_ASSA_GRAD_MIX, "grad_mix", &p->grad_mix, false);
+    if (!clattn__layout_absent(&p->grad_table))
+        clattn__plan_bind(plan, CLATTN_ASSA_GRAD_TABLE, "grad_table", &p->grad_table, false);
+    return clattn__gradient_tensors_bind(plan, &gradients);
 }
 
 static clattn__assa_pairs pairs_of(const clattn_assa_problem *p, const clattn__assa_window *window,
@@ -88,10 +83,7 @@ static clattn__assa_pairs pairs_of(const clattn_assa_problem *p, const clattn__a
 
 static void append(const clattn_assa_problem *p, const clattn__assa_window *window, const clattn__target *target,
                    clattn__plan *plan) {
-    const clattn__core_gradients g = {.o = clattn__view_of(CLATTN_ASSA_GRAD_O, &p->grad_o),
-                                      .q = clattn__view_of(CLATTN_ASSA_GRAD_Q, &p->grad_q),
-                                      .k = clattn__view_of(CLATTN_ASSA_GRAD_K, &p->grad_k),
-                                      .v = clattn__view_of(CLATTN_ASSA_GRAD_V, &p->grad_v)};
+    const clattn__core_gradients g = bind_gradients(plan, p);
     const clattn__assa_left left = clattn__assa_leave(plan, p);
     clattn__assa_pairs pairs = pairs_of(p, window, left.lse);
     if (p->mode == CLATTN_ASSA_ADAPTIVE)
@@ -111,7 +103,6 @@ clattn_status clattn__assa_core_backward(const void *problem, const clattn__targ
     clattn__assa_window window = {0};
     clattn__plan_init(plan, CLATTN_ASSA_SLOTS);
     clattn__assa_bind(plan, p);
-    bind_gradients(plan, p);
     /* the forward pass has checked everything: this only settles the window */
     const clattn_status status = p->mode == CLATTN_ASSA_ADAPTIVE
                                      ? clattn__assa_window_check(p->window, p->grid, p->shift, &window, error)

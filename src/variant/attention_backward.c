@@ -1,7 +1,25 @@
 /* Packed operands, terms and shapes of backward passes. */
 #include "variant/attention_backward.h"
 
+#include "core/layout.h"
 #include "core/tile.h"
+
+static const char *const gradient_names[] = {"grad_o", "grad_q", "grad_k", "grad_v"};
+
+clattn_status clattn__gradient_tensors_check(const clattn__gradient_tensors *g, clattn__error *error) {
+    clattn_status status = CLATTN_SUCCESS;
+    for (int i = 0; i < 4 && status == CLATTN_SUCCESS; i++)
+        status = clattn__gradient_check(gradient_names[i], g->tensor[i], g->of[i], g->of[1]->type, i > 0, error);
+    return status;
+}
+
+clattn__core_gradients clattn__gradient_tensors_bind(clattn__plan *plan, const clattn__gradient_tensors *g) {
+    for (int i = 0; i < 4; i++)
+        clattn__plan_bind(plan, g->slot + i, gradient_names[i], g->tensor[i], false);
+    return (clattn__core_gradients){clattn__view_of(g->slot, g->tensor[0]), clattn__view_of(g->slot + 1, g->tensor[1]),
+                                    clattn__view_of(g->slot + 2, g->tensor[2]),
+                                    clattn__view_of(g->slot + 3, g->tensor[3])};
+}
 
 void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view) {
     clattn__stage_long(plan, stage, view->batch_stride);

@@ -11,6 +11,19 @@ typedef struct clattn__core_gradients {
     clattn__view o, q, k, v;
 } clattn__core_gradients;
 
+/* The same as a caller's problem has them: what they belong to, and their tensors, in the order o, q, k, v. slot: of o's; the
+ * others' follow it in this order. */
+typedef struct clattn__gradient_tensors {
+    int slot;
+    const clattn_tensor *of[4], *tensor[4];
+} clattn__gradient_tensors;
+
+/* Each has the shape of what it belongs to, and q's type. Errors: INVALID_SHAPE, INVALID_TYPE. */
+clattn_status clattn__gradient_tensors_check(const clattn__gradient_tensors *gradients, clattn__error *error);
+
+/* Bind them to a plan. */
+clattn__core_gradients clattn__gradient_tensors_bind(clattn__plan *plan, const clattn__gradient_tensors *gradients);
+
 /* Append the stage that computes a query's terms. saved [B,H,M]: log-sum-exp in units of log2; lengths may be slot
  * NONE. */
 clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,

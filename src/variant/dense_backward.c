@@ -139,27 +139,18 @@ static clattn_status check_bias(const clattn_dense_problem *p, clattn__error *er
     return status;
 }
 
+static clattn__gradient_tensors tensors_of(const clattn_dense_problem *p) {
+    return (clattn__gradient_tensors){
+        CLATTN_DENSE_GRAD_O, {&p->o, &p->q, &p->k, &p->v}, {&p->grad_o, &p->grad_q, &p->grad_k, &p->grad_v}};
+}
+
 clattn_status clattn__dense_gradients_check(const clattn_dense_problem *p, clattn__error *error) {
-    clattn_status status = clattn__gradient_check("grad_o", &p->grad_o, &p->o, p->q.type, false, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__gradient_check("grad_q", &p->grad_q, &p->q, p->q.type, true, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__gradient_check("grad_k", &p->grad_k, &p->k, p->q.type, true, error);
-    if (status == CLATTN_SUCCESS)
-        status = clattn__gradient_check("grad_v", &p->grad_v, &p->v, p->q.type, true, error);
+    const clattn__gradient_tensors gradients = tensors_of(p);
+    const clattn_status status = clattn__gradient_tensors_check(&gradients, error);
     return status == CLATTN_SUCCESS ? check_bias(p, error) : status;
 }
 
 bool clattn__dense_core_trains(const void *problem) { return ((const clattn_dense_problem *)problem)->train; }
-
-static void bind_gradients(clattn__plan *plan, const clattn_dense_problem *p) {
-    clattn__plan_bind(plan, CLATTN_DENSE_GRAD_O, "grad_o", &p->grad_o, false);
-    clattn__plan_bind(plan, CLATTN_DENSE_GRAD_Q, "grad_q", &p->grad_q, false);
-    clattn__plan_bind(plan, CLATTN_DENSE_GRAD_K, "grad_k", &p->grad_k, false);
-    clattn__plan_bind(plan, CLATTN_DENSE_GRAD_V, "grad_v", &p->grad_v, false);
-    if (!clattn__layout_absent(&p->grad_bias))
-        clattn__plan_bind(plan, CLATTN_DENSE_GRAD_BIAS, "grad_bias", &p->grad_bias, false);
-}
 
 clattn_status clattn__dense_core_backward(const void *problem, const clattn__target *target, clattn__plan *plan,
                                           clattn__error *error) {
@@ -167,12 +158,11 @@ clattn_status clattn__dense_core_backward(const void *problem, const clattn__tar
     (void)error; /* the forward pass has checked everything */
     clattn__plan_init(plan, CLATTN_DENSE_SLOTS);
     clattn__dense_bind(plan, p);
-    bind_gradients(plan, p);
+    const clattn__gradient_tensors gradients = tensors_of(p);
+    const clattn__core_gradients g = clattn__gradient_tensors_bind(plan, &gradients);
+    if (!clattn__layout_absent(&p->grad_bias))
+        clattn__plan_bind(plan, CLATTN_DENSE_GRAD_BIAS, "grad_bias", &p->grad_bias, false);
     const clattn__dense d = clattn__dense_canonical(p, plan);
-    const clattn__core_gradients g = {.o = clattn__view_of(CLATTN_DENSE_GRAD_O, &p->grad_o),
-                                      .q = clattn__view_of(CLATTN_DENSE_GRAD_Q, &p->grad_q),
-                                      .k = clattn__view_of(CLATTN_DENSE_GRAD_K, &p->grad_k),
-                                      .v = clattn__view_of(CLATTN_DENSE_GRAD_V, &p->grad_v)};
     append(plan, target, &d, &g, clattn__layout_absent(&p->grad_bias) ? NULL : &p->grad_bias);
     return CLATTN_SUCCESS;
 }
