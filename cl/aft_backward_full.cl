@@ -55,7 +55,7 @@ aft_backward_queries(QUERIES_PARAMETERS, __global const float *peaks, const long
 inline void fill_keys(SHARED float *e, const bias w, const float a, const long i, const long begin, const long end) {
     for (int j = 0; j < BM; j += VW) {
         const V x = begin + j < end ? weights_at(w, i, begin + j, end) : (V)(NOTHING);
-        SHARED_STORE(decay(x - a), e + j);
+        RAW_STORE(decay(x - a), e + j);
     }
 }
 

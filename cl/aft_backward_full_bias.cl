@@ -62,8 +62,8 @@ aft_backward_columns(__global const STORAGE(TYPE_X) * k, const long k_offset, co
             e = decay(load_lanes(k, ki + (begin + j) * k_row, lanes) - top);
             ex = e * load_lanes(x, xi + (begin + j) * x_row, lanes);
         }
-        SHARED_STORE(ex, t);
-        SHARED_STORE(-e, t + VW);
+        RAW_STORE(ex, t);
+        RAW_STORE(-e, t + VW);
         for (int l = 0; l < TN; l++) to[j / TN * (long)vectors * TN * TN + l * TN + j % TN] = t[l];
     }
 }
@@ -78,7 +78,7 @@ inline void stage_queries(SHARED float *to, __global const float *panels, __glob
         __global const float *from = panels + place * vectors * BN * TN + PANEL(vectors, first + u);
         for (int i = 0; i < BM; i++) {
             UNROLL for (int h = 0; h < TNV; h++) {
-                SHARED_STORE(f * RAW_LOAD(from + (row + i) * PANEL_STEP(vectors) + h * VW), to + i * KB + u * TN + h * VW);
+                RAW_STORE(f * RAW_LOAD(from + (row + i) * PANEL_STEP(vectors) + h * VW), to + i * KB + u * TN + h * VW);
             }
         }
     }
@@ -96,7 +96,7 @@ inline void add_terms(V sums[TNV], const trace own, __global const STORAGE(TYPE_
             t[o] = sum_of(share * (own.p * (load_lanes(x, (j + o) * x_row, lanes) - own.o)));
         }
     }
-    UNROLL for (int h = 0; h < TNV; h++) { sums[h] += SHARED_LOAD(t + h * VW); }
+    UNROLL for (int h = 0; h < TNV; h++) { sums[h] += RAW_LOAD(t + h * VW); }
 }
 
 #define CORE_PARAMETERS                                                                                                \
@@ -192,7 +192,7 @@ inline void add_product(__global float *sums, SHARED const float *dw, const bias
         const long e = item / (BN / VW), j = item % (BN / VW) * VW;
         V sum = RAW_LOAD(sums + e * BN + j);
         for (int i = 0; i < (int)min((long)BM, n - i0); i++)
-            sum = fma((V)(w.w[(i0 + i) * w.row + e]), SHARED_LOAD(dw + i * BN + j), sum);
+            sum = fma((V)(w.w[(i0 + i) * w.row + e]), RAW_LOAD(dw + i * BN + j), sum);
         RAW_STORE(sum, sums + e * BN + j);
     }
 #else
@@ -200,7 +200,7 @@ inline void add_product(__global float *sums, SHARED const float *dw, const bias
         const long e = item / BM, i = item % BM;
         V sum = (V)(0.0f);
         for (int j = 0; j < (int)min((long)BN, n - j0); j += VW)
-            sum = fma(SHARED_LOAD(dw + i * BN + j), RAW_LOAD(w.rows + e * w.columns + j0 + j), sum);
+            sum = fma(RAW_LOAD(dw + i * BN + j), RAW_LOAD(w.rows + e * w.columns + j0 + j), sum);
         sums[i * w.rank + e] += sum_of(sum);
     }
 #endif
@@ -222,7 +222,7 @@ aft_backward_factors(CORE_PARAMETERS, __global float *sums, const long sums_offs
         make_block(total, xs, OWN ? other : first, OWN ? first : other, lid, CORE);
         EACH_TILE {
             for (int r = 0; r < TM; r++) {
-                for (int h = 0; h < TNV; h++) SHARED_STORE(total[tile][r][h], dw + (TILE_I + r) * BN + TILE_J + h * VW);
+                for (int h = 0; h < TNV; h++) RAW_STORE(total[tile][r][h], dw + (TILE_I + r) * BN + TILE_J + h * VW);
             }
         }
         SYNC;

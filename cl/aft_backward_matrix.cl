@@ -37,12 +37,6 @@ LANES_LOAD(load_s, TYPE_S)
 // A token's DH channels, padded to whole vectors.
 #define ROW ((DH + VW - 1) / VW * VW)
 
-#if VW == 1
-#define PRIVATE_STORE(x, p) (*(p) = (x))
-#else
-#define PRIVATE_STORE(x, p) CAT(vstore, VW)(x, 0, p)
-#endif
-
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_backward_matrix(__global const STORAGE(TYPE_M) * left, const long left_offset, const long left_batch,
                     const long left_row, const long left_group, __global const STORAGE(TYPE_M) * right,
@@ -81,13 +75,13 @@ aft_backward_matrix(__global const STORAGE(TYPE_M) * left, const long left_offse
         float row[ROW];
         V sum[NV];
         for (int a = 0; a < DH; a += VW)
-            PRIVATE_STORE(load_b(by, bi + i * by_row + a, min(DH - a, VW)), row + a);
+            RAW_STORE(load_b(by, bi + i * by_row + a, min(DH - a, VW)), row + a);
         EACH_VECTOR sum[v] = (V)(0.0f);
 #if CAUSAL
         float grow[ROW];
         V across[NV];
         for (int a = 0; a < DH; a += VW)
-            PRIVATE_STORE(load_m(left, li + i * left_row + a, min(DH - a, VW)), grow + a);
+            RAW_STORE(load_m(left, li + i * left_row + a, min(DH - a, VW)), grow + a);
         EACH_VECTOR across[v] = load_m(right, ri + i * right_row + v * VW, strip_lanes(s, v));
 #endif
         for (int a = 0; a < DH; a++) {

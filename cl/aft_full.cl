@@ -62,12 +62,12 @@ inline float fill_row(SHARED float *e, SHARED float *a, const bias w, const long
     V top = (V)(NOTHING);
     for (int j = 0; j < BN; j += VW) {
         const V x = begin + j < end ? weights_at(w, i, begin + j, end) : (V)(NOTHING);
-        SHARED_STORE(x, e + j);
+        RAW_STORE(x, e + j);
         top = fmax(top, x);
     }
     const float before = *a, now = fmax(before, vmax(top));
     const V origin = (V)(now == NOTHING ? 0.0f : now); // nothing seen yet: every e is 0
-    for (int j = 0; j < BN; j += VW) SHARED_STORE(decay(SHARED_LOAD(e + j) - origin), e + j);
+    for (int j = 0; j < BN; j += VW) RAW_STORE(decay(RAW_LOAD(e + j) - origin), e + j);
     *a = now;
     return exp(before - now);
 }

@@ -21,18 +21,12 @@
 #define ROW ((DH + VW - 1) / VW * VW)
 #define TOKENS 4
 
-#if VW == 1
-#define PRIVATE_STORE(x, p) (*(p) = (x))
-#else
-#define PRIVATE_STORE(x, p) CAT(vstore, VW)(x, 0, p)
-#endif
-
 inline void read_row(float *row, __global const STORAGE(TYPE_X) * p, const long i) {
-    for (int a = 0; a < DH; a += VW) PRIVATE_STORE(load_lanes(p, i + a, min(DH - a, VW)), row + a);
+    for (int a = 0; a < DH; a += VW) RAW_STORE(load_lanes(p, i + a, min(DH - a, VW)), row + a);
 }
 
 inline void read_gate(float *row, __global const STORAGE(TYPE_X) * p, const long i) {
-    for (int a = 0; a < DH; a += VW) PRIVATE_STORE(OPEN(load_lanes(p, i + a, min(DH - a, VW))), row + a);
+    for (int a = 0; a < DH; a += VW) RAW_STORE(OPEN(load_lanes(p, i + a, min(DH - a, VW))), row + a);
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void

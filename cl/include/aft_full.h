@@ -48,21 +48,9 @@ inline V weights_at(const bias w, const long i, const long j, const long end) {
 #else
     if (j + VW <= end) return RAW_LOAD(w.w + i * w.row + j);
 #endif
-#if VW == 1
-    return NOTHING;
-#else
     float t[VW];
     for (int l = 0; l < VW; l++) t[l] = j + l < end ? weight_at(w, i, j + l) : NOTHING;
-    return CAT(vload, VW)(0, t);
-#endif
+    return RAW_LOAD(t);
 }
-
-#if VW == 1
-#define SHARED_STORE(x, p) (*(p) = (x))
-#define SHARED_LOAD(p) (*(p))
-#else
-#define SHARED_STORE(x, p) CAT(vstore, VW)(x, 0, p)
-#define SHARED_LOAD(p) CAT(vload, VW)(0, p)
-#endif
 
 #endif
