@@ -31,8 +31,8 @@ static clattn_status allocate(clattn_layer *layer, clattn__error *error) {
         cl_int code = CL_SUCCESS;
         if (bytes > caps->max_alloc_bytes)
             return clattn__fail(error, CLATTN_UNSUPPORTED,
-                                "weights need a buffer of %" PRIu64 " bytes, the device allocates at most %" PRIu64, bytes,
-                                caps->max_alloc_bytes);
+                                "weights need a buffer of %" PRIu64 " bytes, the device allocates at most %" PRIu64,
+                                bytes, caps->max_alloc_bytes);
         layer->resident[i] = clCreateBuffer(layer->context->runtime->context, CL_MEM_READ_WRITE,
                                             bytes ? (size_t)bytes : sizeof(float), NULL, &code);
         if (code != CL_SUCCESS)
@@ -42,8 +42,8 @@ static clattn_status allocate(clattn_layer *layer, clattn__error *error) {
     return CLATTN_SUCCESS;
 }
 
-static clattn_status fill(clattn_layer *layer, clattn_context *context, const clattn__variant *variant, const void *desc,
-                          clattn__error *error) {
+static clattn_status fill(clattn_layer *layer, clattn_context *context, const clattn__variant *variant,
+                          const void *desc, clattn__error *error) {
     atomic_init(&layer->references, 1);
     atomic_init(&layer->loaded, false);
     layer->context = context;
@@ -127,9 +127,7 @@ clattn_status clattn_layer_from_settings(clattn_context *context, const char *na
 
 /* ---- weights ---- */
 
-size_t clattn_layer_weight_count(const clattn_layer *layer) {
-    return layer ? (size_t)layer->load.plan.slot_count : 0;
-}
+size_t clattn_layer_weight_count(const clattn_layer *layer) { return layer ? (size_t)layer->load.plan.slot_count : 0; }
 
 clattn_status clattn_layer_weight(const clattn_layer *layer, size_t weight, clattn_weight_info *info) {
     if (!layer || !info || weight >= clattn_layer_weight_count(layer))
@@ -207,8 +205,8 @@ static clattn_status load(clattn_layer *layer, cl_command_queue queue, const cla
     if (status == CLATTN_SUCCESS && (!layer->loader || layer->loader_type != type))
         status = make_loader(layer, type, error);
     if (status == CLATTN_SUCCESS)
-        status = clattn__pass_run(layer->context, layer->loader, queue, weights, count, layer->resident, NULL, wait_count,
-                                  wait_list, event, error);
+        status = clattn__pass_run(layer->context, layer->loader, queue, weights, count, layer->resident, NULL,
+                                  wait_count, wait_list, event, error);
     return status;
 }
 
@@ -235,7 +233,8 @@ static clattn_status check_size(const clattn_layer *layer, const clattn_layer_sh
     if ((uint64_t)shape->batch * (uint64_t)shape->length <= most / row)
         return CLATTN_SUCCESS;
     return clattn__fail(error, CLATTN_UNSUPPORTED,
-                        "x has %" PRId64 " x %" PRId64 " tokens of %" PRIu64 " bytes, the device allocates at most %" PRIu64,
+                        "x has %" PRId64 " x %" PRId64 " tokens of %" PRIu64
+                        " bytes, the device allocates at most %" PRIu64,
                         shape->batch, shape->length, row, most);
 }
 
@@ -291,7 +290,7 @@ static void append_zeros(const clattn_layer *layer, clattn__plan *plan) {
     for (int i = 0; i < layer->load.plan.slot_count; i++) {
         const clattn__binding *gradient = &plan->bindings[CLATTN_LAYER_GRAD_WEIGHTS + i];
         if (gradient->name)
-            clattn__fill_append(plan, (clattn__operand){CLATTN_LAYER_GRAD_WEIGHTS + i, 0},
+            clattn__fill_append(plan, clattn__slot(CLATTN_LAYER_GRAD_WEIGHTS + i),
                                 (int64_t)clattn__layout_extent(&gradient->layout), gradient->layout.type, 0);
     }
 }

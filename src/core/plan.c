@@ -1,5 +1,6 @@
 /* Building and checking plans. */
 #include "core/plan.h"
+#include "core/layout.h"
 #include "core/target.h"
 
 #include <inttypes.h>
@@ -35,6 +36,10 @@ clattn__stage *clattn__plan_product(clattn__plan *plan, const clattn__product *p
     clattn__stage *stage = append(plan, CLATTN__ENGINE_CLBLAST);
     stage->product = *product;
     return stage;
+}
+
+clattn__operand clattn__slot_of(int slot, const clattn_tensor *tensor) {
+    return clattn__slot_if(!clattn__layout_absent(tensor), slot);
 }
 
 clattn__operand clattn__plan_scratch(clattn__plan *plan, int64_t count) {
@@ -155,15 +160,15 @@ static clattn_status check_stage(const clattn__stage *stage, const clattn__caps 
                             caps->max_work_group < caps->max_work_item[0] ? caps->max_work_group
                                                                           : caps->max_work_item[0]);
     if (stage->local_bytes > caps->local_bytes)
-        return clattn__fail(error, CLATTN_UNSUPPORTED,
-                            "%s: needs %zu bytes of local memory, the device has %" PRIu64, stage->kernel,
-                            stage->local_bytes, caps->local_bytes);
+        return clattn__fail(error, CLATTN_UNSUPPORTED, "%s: needs %zu bytes of local memory, the device has %" PRIu64,
+                            stage->kernel, stage->local_bytes, caps->local_bytes);
     return CLATTN_SUCCESS;
 }
 
 clattn_status clattn__plan_finish(clattn__plan *plan, const clattn__caps *caps, clattn__error *error) {
     if (plan->overflow)
-        return clattn__fail(error, CLATTN_UNSUPPORTED, "the plan needs more stages, arguments, defines or slots than %d, %d, %d, %d",
+        return clattn__fail(error, CLATTN_UNSUPPORTED,
+                            "the plan needs more stages, arguments, defines or slots than %d, %d, %d, %d",
                             CLATTN__MAX_STAGES, CLATTN__MAX_ARGS, CLATTN__MAX_DEFINES, CLATTN__MAX_SLOTS);
     drop_empty_stages(plan);
     for (int i = 0; i < plan->stage_count; i++) {

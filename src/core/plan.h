@@ -38,7 +38,23 @@ typedef struct clattn__operand {
     int64_t offset; /* elements */
 } clattn__operand;
 
-typedef enum clattn__arg_kind { CLATTN__ARG_OPERAND, CLATTN__ARG_LONG, CLATTN__ARG_INT, CLATTN__ARG_FLOAT } clattn__arg_kind;
+/* An operand at the start of a slot, of a resident buffer, or of nothing: what a call leaves out. */
+static inline clattn__operand clattn__slot(int slot) { return (clattn__operand){slot, 0}; }
+static inline clattn__operand clattn__resident(int buffer) { return clattn__slot(CLATTN__SLOT_RESIDENT + buffer); }
+static inline clattn__operand clattn__none(void) { return clattn__slot(CLATTN__SLOT_NONE); }
+static inline clattn__operand clattn__slot_if(bool given, int slot) {
+    return given ? clattn__slot(slot) : clattn__none();
+}
+/* The same for a tensor that a problem may leave out. */
+clattn__operand clattn__slot_of(int slot, const clattn_tensor *tensor);
+static inline bool clattn__given(clattn__operand operand) { return operand.slot != CLATTN__SLOT_NONE; }
+
+typedef enum clattn__arg_kind {
+    CLATTN__ARG_OPERAND,
+    CLATTN__ARG_LONG,
+    CLATTN__ARG_INT,
+    CLATTN__ARG_FLOAT
+} clattn__arg_kind;
 
 typedef struct clattn__arg {
     clattn__arg_kind kind;
@@ -71,9 +87,9 @@ typedef struct clattn__stage {
 
 /* What a slot's tensor must look like at enqueue time. */
 typedef struct clattn__binding {
-    const char *name; /* for error sentences: "q", "lengths"; NULL = the plan does not use this slot */
-    bool optional;    /* may be absent at enqueue time */
-    bool frozen;      /* a weight without a gradient */
+    const char *name;     /* for error sentences: "q", "lengths"; NULL = the plan does not use this slot */
+    bool optional;        /* may be absent at enqueue time */
+    bool frozen;          /* a weight without a gradient */
     clattn_tensor layout; /* memory NULL */
 } clattn__binding;
 

@@ -3,10 +3,7 @@
 
 enum { ROWS = 64 }; /* of a work-item that reads dY or X once */
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 static bool kept(const clattn__target *target) { return target->engine == CLATTN_GEMM_CLBLAST; }
-static bool present(clattn__operand operand) { return operand.slot != CLATTN__SLOT_NONE; }
 
 static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const char *name, clattn_type x_type,
                              clattn_type y_type) {
@@ -35,7 +32,9 @@ static void sum_section(clattn__plan *plan, const clattn__target *target, const 
     clattn__stage_range(stage, clattn__ceil_div(out, target->gemm.vw), 1, 1, 1);
 }
 
-static bool any_bias(const clattn__linear_grad *g) { return present(g->db[0]) || present(g->db[1]) || present(g->db[2]); }
+static bool any_bias(const clattn__linear_grad *g) {
+    return clattn__given(g->db[0]) || clattn__given(g->db[1]) || clattn__given(g->db[2]);
+}
 
 /* dY as [sections * out, rows], and db from what the same pass sums. */
 static clattn__operand transpose(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
@@ -43,7 +42,7 @@ static clattn__operand transpose(clattn__plan *plan, const clattn__target *targe
     const int64_t blocks = clattn__ceil_div(rows, ROWS);
     const clattn__operand to = clattn__plan_scratch(plan, rows * columns);
     const uint64_t mark = plan->workspace_used;
-    const clattn__operand partial = any_bias(g) ? clattn__plan_scratch(plan, blocks * columns) : absent;
+    const clattn__operand partial = any_bias(g) ? clattn__plan_scratch(plan, blocks * columns) : clattn__none();
     clattn__stage *stage = kernel(plan, target, "gemm_backward_transpose", g->dy_type, CLATTN_F32);
     clattn__stage_operand(plan, stage, g->dy);
     clattn__stage_operand(plan, stage, to);
@@ -52,7 +51,7 @@ static clattn__operand transpose(clattn__plan *plan, const clattn__target *targe
     clattn__stage_long(plan, stage, columns);
     clattn__stage_range(stage, clattn__ceil_div(columns, clattn__panel_width(target)), blocks, 1, 1);
     for (int s = 0; s < g->linear.sections; s++)
-        if (present(g->db[s]))
+        if (clattn__given(g->db[s]))
             sum_section(plan, target, g, s, partial, blocks);
     clattn__plan_release(plan, mark);
     return to;
@@ -128,7 +127,7 @@ static void weight_gradient(clattn__plan *plan, const clattn__target *target, co
 
 void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
     const uint64_t mark = plan->workspace_used;
-    if (present(g->dx))
+    if (clattn__given(g->dx))
         input_gradient(plan, target, g);
     const clattn__operand transposed = transpose(plan, target, g), x_rows = pack_rows(plan, target, g);
     for (int s = 0; s < g->linear.sections; s++)

@@ -15,8 +15,7 @@ static int64_t weight_floats(const clattn__linear *linear, const clattn__target 
 }
 
 uint64_t clattn__linear_bytes(const clattn__linear *linear, const clattn__target *target) {
-    return sizeof(float) *
-           (uint64_t)(weight_floats(linear, target) + linear->sections * padded_out(linear, target));
+    return sizeof(float) * (uint64_t)(weight_floats(linear, target) + linear->sections * padded_out(linear, target));
 }
 
 clattn__linear_out clattn__out_rows(clattn__operand to, int64_t rows, int64_t out) {
@@ -59,7 +58,7 @@ void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const
         clattn__stage *stage = clattn__plan_kernel(plan, "gemm", clblast ? "gemm_keep" : "gemm_pack");
         clattn__linear_defines(plan, stage, &target->gemm, &any);
         clattn__stage_operand(plan, stage, weights[s]);
-        clattn__stage_operand(plan, stage, linear->bias ? biases[s] : (clattn__operand){CLATTN__SLOT_NONE, 0});
+        clattn__stage_operand(plan, stage, linear->bias ? biases[s] : clattn__none());
         clattn__stage_operand(plan, stage, resident);
         clattn__stage_long(plan, stage, linear->in);
         clattn__stage_long(plan, stage, linear->out);
@@ -69,9 +68,9 @@ void clattn__linear_load(clattn__plan *plan, const clattn__target *target, const
     }
 }
 
-/* Columns of a work-group: as many as the shape has, split evenly, or fewer where that leaves less than four work-groups for each
- * compute unit of a CPU, so that the last ones to finish leave little idle. An argument, not a define: it depends on rows.
- * A GPU's micro-tiles must fill its work-group. */
+/* Columns of a work-group: as many as the shape has, split evenly, or fewer where that leaves less than four
+ * work-groups for each compute unit of a CPU, so that the last ones to finish leave little idle. An argument, not a
+ * define: it depends on rows. A GPU's micro-tiles must fill its work-group. */
 static int64_t columns_each(const clattn__target *target, const clattn__linear_call *call, int64_t columns) {
     const clattn__tile *tile = &target->gemm;
     const int64_t panels = clattn__ceil_div(columns, tile->pw);

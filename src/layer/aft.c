@@ -7,11 +7,6 @@
 #include "layer/aft.h"
 #include "variant/aft_problem.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
-static clattn__operand slot(int index) { return (clattn__operand){index, 0}; }
-static clattn__operand resident(int index) { return (clattn__operand){CLATTN__SLOT_RESIDENT + index, 0}; }
-
 /* ---- description ---- */
 
 static const char *const modes[] = {"gated", "gated-matrix", "full", "local", "simple", "conv", NULL};
@@ -111,11 +106,11 @@ static clattn__linear_call call_on(const clattn_layer_shape *shape, clattn__line
     return (clattn__linear_call){.linear = linear,
                                  .batch = shape->batch,
                                  .rows = shape->length,
-                                 .x = slot(CLATTN_LAYER_X),
+                                 .x = clattn__slot(CLATTN_LAYER_X),
                                  .x_type = shape->type,
                                  .x_batch_stride = shape->length * linear.in,
                                  .x_row_stride = linear.in,
-                                 .resident = resident(weights)};
+                                 .resident = clattn__resident(weights)};
 }
 
 static clattn__linear_out gate_out(const clattn__aft *aft, int64_t d) {
@@ -161,7 +156,8 @@ static void gated(const clattn_aft_layer_desc *desc, const clattn_layer_shape *s
     clattn__linear_apply(plan, target, &gate);
     if (!shape->train && clattn__aft_may_skip(desc, target, &gram) && shape->length > desc->model_size) {
         aft->k = aft->v = aft->q; /* not read */
-        clattn__aft_gram_core(plan, target, aft, &gram, slot(CLATTN_LAYER_X), shape->type, resident(RESIDENT_FACTOR));
+        clattn__aft_gram_core(plan, target, aft, &gram, clattn__slot(CLATTN_LAYER_X), shape->type,
+                              clattn__resident(RESIDENT_FACTOR));
         return;
     }
     if (!shape->train)
@@ -171,7 +167,7 @@ static void gated(const clattn_aft_layer_desc *desc, const clattn_layer_shape *s
 }
 
 static void set_bias(const clattn_aft_layer_desc *desc, clattn__aft *aft) {
-    const clattn__operand bias = resident(RESIDENT_BIAS);
+    const clattn__operand bias = clattn__resident(RESIDENT_BIAS);
     switch (desc->mode) {
     case CLATTN_AFT_GATED:
     case CLATTN_AFT_GATED_MATRIX:
@@ -181,7 +177,7 @@ static void set_bias(const clattn_aft_layer_desc *desc, clattn__aft *aft) {
         aft->bias = bias;
         aft->bias_row = desc->rank > 0 ? desc->rank : desc->max_length;
         aft->rank = desc->rank;
-        aft->factor = resident(RESIDENT_FACTOR);
+        aft->factor = clattn__resident(RESIDENT_FACTOR);
         aft->columns = clattn__aft_columns(desc->max_length);
         break;
     case CLATTN_AFT_LOCAL:
@@ -207,11 +203,11 @@ clattn__aft clattn__aft_core_of(const clattn_aft_layer_desc *desc, const clattn_
                        .length = shape->length,
                        .heads = desc->heads,
                        .head_size = desc->model_size / desc->heads,
-                       .lengths = shape->has_lengths ? slot(CLATTN_LAYER_LENGTHS) : none,
-                       .position = none,
-                       .bias = none,
-                       .factor = none,
-                       .traces = none};
+                       .lengths = clattn__slot_if(shape->has_lengths, CLATTN_LAYER_LENGTHS),
+                       .position = clattn__none(),
+                       .bias = clattn__none(),
+                       .factor = clattn__none(),
+                       .traces = clattn__none()};
     set_bias(desc, &aft);
     return aft;
 }

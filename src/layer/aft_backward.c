@@ -3,11 +3,7 @@
 #include "core/fill.h"
 #include "layer/aft.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
-static clattn__operand slot(int index) { return (clattn__operand){index, 0}; }
-static clattn__operand resident(int index) { return (clattn__operand){CLATTN__SLOT_RESIDENT + index, 0}; }
-static clattn__operand weight(int index) { return slot(CLATTN_LAYER_GRAD_WEIGHTS + index); }
+static clattn__operand weight(int index) { return clattn__slot(CLATTN_LAYER_GRAD_WEIGHTS + index); }
 
 /* Gradients of projections of x that are made in one product lie side by side: `in`; of the one that stands alone,
  * if any: `alone`. */
@@ -22,8 +18,8 @@ static clattn__linear_grad linear_grad(const clattn_layer_shape *shape, clattn__
                                  .rows = shape->length,
                                  .x_batch_stride = shape->length * linear.in,
                                  .x_row_stride = linear.in,
-                                 .lengths = none,
-                                 .resident = resident(weights),
+                                 .lengths = clattn__none(),
+                                 .resident = clattn__resident(weights),
                                  .grad_type = shape->grad_type,
                                  .accumulate = shape->accumulate};
 }
@@ -34,7 +30,7 @@ static void output(const clattn_layer_shape *shape, const clattn__target *target
     const int64_t d = aft->heads * aft->head_size;
     clattn__linear_grad grad = linear_grad(shape, (clattn__linear){d, d, 1, true}, RESIDENT_OUT);
     grad.x = aft->y.at;
-    grad.dy = slot(CLATTN_LAYER_GRAD_Y);
+    grad.dy = clattn__slot(CLATTN_LAYER_GRAD_Y);
     grad.dy_type = shape->type;
     grad.dx = dy;
     grad.dw[0] = weight(CLATTN__AFT_WO);
@@ -52,7 +48,7 @@ static sides place(const clattn_aft_layer_desc *desc, const clattn_layer_shape *
                    clattn__plan *plan, clattn__aft_gradients *grad) {
     const int64_t d = desc->model_size, head = d / desc->heads, rows = shape->batch * shape->length;
     const int64_t keys = clattn__aft_key_columns(desc);
-    sides s = {clattn__aft_split_of(desc, target), none, none};
+    sides s = {clattn__aft_split_of(desc, target), clattn__none(), clattn__none()};
     const int64_t row = s.how == CLATTN__AFT_TOGETHER ? 3 * d : 2 * d;
     s.in = clattn__plan_scratch(plan, rows * row);
     if (s.how != CLATTN__AFT_TOGETHER)
@@ -69,17 +65,18 @@ static void project(const clattn_layer_shape *shape, const clattn__target *targe
                     const clattn__linear *linear, int weights, clattn__operand dy, const int *names, bool averages,
                     bool add) {
     clattn__linear_grad grad = linear_grad(shape, *linear, weights);
-    grad.x = slot(CLATTN_LAYER_X);
+    grad.x = clattn__slot(CLATTN_LAYER_X);
     grad.x_type = shape->type;
     if (shape->has_lengths)
-        grad.lengths = slot(CLATTN_LAYER_LENGTHS);
+        grad.lengths = clattn__slot(CLATTN_LAYER_LENGTHS);
     grad.dy = dy;
-    grad.dx = slot(CLATTN_LAYER_GRAD_X);
+    grad.dx = clattn__slot(CLATTN_LAYER_GRAD_X);
     grad.dx_type = shape->type;
     grad.add_dx = add;
     for (int i = 0; i < CLATTN__MAX_SECTIONS; i++) {
-        grad.dw[i] = i < linear->sections ? weight(names[i]) : none;
-        grad.db[i] = i < linear->sections && !(averages && names[i] == CLATTN__AFT_WK) ? weight(names[i] + 1) : none;
+        grad.dw[i] = i < linear->sections ? weight(names[i]) : clattn__none();
+        grad.db[i] =
+            i < linear->sections && !(averages && names[i] == CLATTN__AFT_WK) ? weight(names[i] + 1) : clattn__none();
     }
     clattn__linear_backward(plan, target, &grad);
 }
@@ -115,7 +112,7 @@ static void factors(const clattn_aft_layer_desc *desc, clattn__aft_gradients *gr
     grad->left = (clattn__aft_table){weight(CLATTN__AFT_EXTRA), T, rank};
     grad->right = (clattn__aft_table){weight(CLATTN__AFT_EXTRA + 1), T, rank};
     if (desc->mode == CLATTN_AFT_LOCAL) {
-        grad->left_rows = grad->right_rows = (clattn__aft_rows){resident(RESIDENT_FACTOR), rank};
+        grad->left_rows = grad->right_rows = (clattn__aft_rows){clattn__resident(RESIDENT_FACTOR), rank};
         grad->right_rows.at.offset += T * rank;
     }
 }
@@ -130,7 +127,7 @@ static void extras(const clattn_aft_layer_desc *desc, clattn__aft_gradients *gra
             return;
         grad->gamma = weight(CLATTN__AFT_EXTRA + 1);
         grad->beta = weight(CLATTN__AFT_EXTRA + 2);
-        grad->raw_taps = grad->raw_gamma = resident(RESIDENT_FACTOR);
+        grad->raw_taps = grad->raw_gamma = clattn__resident(RESIDENT_FACTOR);
         grad->raw_gamma.offset = desc->heads * desc->taps;
     } else if (desc->mode != CLATTN_AFT_SIMPLE) {
         if (desc->rank > 0)

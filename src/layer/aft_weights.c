@@ -12,11 +12,6 @@ enum {
     EXTRA = CLATTN__AFT_EXTRA
 };
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
-static clattn__operand slot(int index) { return (clattn__operand){index, 0}; }
-static clattn__operand resident(int index) { return (clattn__operand){CLATTN__SLOT_RESIDENT + index, 0}; }
-
 /* Mode gated without K and V: possible on this device? */
 bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__aft_gram *gram) {
     return desc->mode == CLATTN_AFT_GATED && !desc->causal && clattn__aft_gram_shape(target, desc->model_size, gram);
@@ -96,10 +91,10 @@ static void load_projections(const clattn_aft_layer_desc *desc, const clattn__ta
     const int lone = how == CLATTN__AFT_KEY_ALONE ? WK : WQ;
     clattn__operand w[3], b[3];
     for (int i = 0; i < 3; i++) {
-        w[i] = slot(together[how][i]);
-        b[i] = slot(together[how][i] + 1);
+        w[i] = clattn__slot(together[how][i]);
+        b[i] = clattn__slot(together[how][i] + 1);
     }
-    const clattn__operand ends[] = {slot(WO), slot(BO), slot(lone), slot(lone + 1)};
+    const clattn__operand ends[] = {clattn__slot(WO), clattn__slot(BO), clattn__slot(lone), clattn__slot(lone + 1)};
     clattn__self_load(load, target, RESIDENT_IN, &in, w, b);
     clattn__self_load(load, target, RESIDENT_OUT, &out, &ends[0], &ends[1]);
     if (how != CLATTN__AFT_TOGETHER)
@@ -111,44 +106,46 @@ static void load_rows(const clattn_aft_layer_desc *desc, const clattn__target *t
     clattn__aft_gram gram;
     if (!clattn__aft_may_skip(desc, target, &gram))
         return;
-    clattn__operand to = resident(RESIDENT_FACTOR);
+    clattn__operand to = clattn__resident(RESIDENT_FACTOR);
     size(load, RESIDENT_FACTOR, 2 * gram.rows * gram.columns);
-    clattn__aft_augment(&load->plan, target, &gram, slot(WK), slot(BK), to, desc->model_size);
+    clattn__aft_augment(&load->plan, target, &gram, clattn__slot(WK), clattn__slot(BK), to, desc->model_size);
     to.offset += gram.rows * gram.columns;
-    clattn__aft_augment(&load->plan, target, &gram, slot(WV), slot(BV), to, desc->model_size);
+    clattn__aft_augment(&load->plan, target, &gram, clattn__slot(WV), clattn__slot(BV), to, desc->model_size);
 }
 
 /* LOCAL: the factors as they are, for backward. */
 static void load_factors(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
     const int64_t count = desc->max_length * desc->rank;
-    clattn__operand to = resident(RESIDENT_FACTOR);
+    clattn__operand to = clattn__resident(RESIDENT_FACTOR);
     if (count == 0)
         return;
     size(load, RESIDENT_FACTOR, 2 * count);
-    clattn__aft_copy(&load->plan, target, slot(EXTRA), to, count);
+    clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA), to, count);
     to.offset += count;
-    clattn__aft_copy(&load->plan, target, slot(EXTRA + 1), to, count);
+    clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA + 1), to, count);
 }
 
 /* CONV: taps as they are used, and, for backward, what they are made of. */
 static void load_taps(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
-    const clattn__operand gamma = desc->reparam ? slot(EXTRA + 1) : none, beta = desc->reparam ? slot(EXTRA + 2) : none;
+    const clattn__operand gamma = desc->reparam ? clattn__slot(EXTRA + 1) : clattn__none(),
+                          beta = desc->reparam ? clattn__slot(EXTRA + 2) : clattn__none();
     const int64_t count = desc->heads * desc->taps;
-    clattn__operand to = resident(RESIDENT_FACTOR);
+    clattn__operand to = clattn__resident(RESIDENT_FACTOR);
     size(load, RESIDENT_BIAS, count);
-    clattn__aft_taps(&load->plan, target, slot(EXTRA), gamma, beta, resident(RESIDENT_BIAS), desc->heads, desc->taps);
+    clattn__aft_taps(&load->plan, target, clattn__slot(EXTRA), gamma, beta, clattn__resident(RESIDENT_BIAS),
+                     desc->heads, desc->taps);
     if (!desc->reparam)
         return;
     size(load, RESIDENT_FACTOR, count + desc->heads);
-    clattn__aft_copy(&load->plan, target, slot(EXTRA), to, count);
+    clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA), to, count);
     to.offset += count;
     clattn__aft_copy(&load->plan, target, gamma, to, desc->heads);
 }
 
 static void load_bias(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
     const int64_t T = desc->max_length, r = desc->rank;
-    const clattn__operand bias = resident(RESIDENT_BIAS);
-    const clattn__aft_rows w = {slot(EXTRA), r > 0 ? r : T}, right = {slot(EXTRA + 1), r};
+    const clattn__operand bias = clattn__resident(RESIDENT_BIAS);
+    const clattn__aft_rows w = {clattn__slot(EXTRA), r > 0 ? r : T}, right = {clattn__slot(EXTRA + 1), r};
     if (desc->mode == CLATTN_AFT_LOCAL) {
         size(load, RESIDENT_BIAS, T * (2 * clattn__aft_band(desc) + 1));
         clattn__aft_bias(&load->plan, target, w, right, bias, T, r, clattn__aft_band(desc));
@@ -159,7 +156,8 @@ static void load_bias(const clattn_aft_layer_desc *desc, const clattn__target *t
     clattn__aft_copy(&load->plan, target, w.at, bias, T * w.row);
     if (r > 0) {
         size(load, RESIDENT_FACTOR, r * clattn__aft_columns(T));
-        clattn__aft_transpose(&load->plan, target, right, resident(RESIDENT_FACTOR), T, r, clattn__aft_columns(T));
+        clattn__aft_transpose(&load->plan, target, right, clattn__resident(RESIDENT_FACTOR), T, r,
+                              clattn__aft_columns(T));
     }
 }
 
@@ -168,7 +166,7 @@ void clattn__aft_load(const clattn_aft_layer_desc *desc, const clattn__target *t
     load_projections(desc, target, load);
     if (clattn__aft_is_gated(desc->mode)) {
         size(load, RESIDENT_BIAS, desc->heads);
-        clattn__aft_copy(&load->plan, target, slot(EXTRA), resident(RESIDENT_BIAS), desc->heads);
+        clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA), clattn__resident(RESIDENT_BIAS), desc->heads);
         load_rows(desc, target, load);
     } else if (desc->mode == CLATTN_AFT_CONV) {
         load_taps(desc, target, load);

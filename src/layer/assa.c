@@ -17,10 +17,6 @@ enum { TO_Q_WEIGHT, TO_Q_BIAS, KV_WEIGHT, KV_BIAS, OUT_WEIGHT, OUT_BIAS, MIX, TA
 
 enum { RESIDENT_MIX = CLATTN__RESIDENT_OWN, RESIDENT_TABLE };
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
-static clattn__operand resident(int index) { return (clattn__operand){CLATTN__SLOT_RESIDENT + index, 0}; }
-
 /* ---- description ---- */
 
 static void defaults(void *desc) { *(description *)desc = (description){.k = DEFAULT_K}; }
@@ -81,14 +77,14 @@ static void load_topk(const description *desc, const clattn__target *target, cla
 }
 
 static void load_own(const description *desc, const clattn__target *target, clattn__load *load) {
-    clattn__assa_mix(&load->plan, target, (clattn__operand){MIX, 0}, resident(RESIDENT_MIX));
+    clattn__assa_mix(&load->plan, target, clattn__slot(MIX), clattn__resident(RESIDENT_MIX));
     load->resident_bytes[RESIDENT_MIX] = sizeof(float) * CLATTN__ASSA_MIX_FLOATS;
     load->resident_count = RESIDENT_MIX + 1;
     if (desc->window == 0)
         return;
     const int64_t floats = clattn__assa_table_floats(desc->window, desc->heads);
-    clattn__assa_table(&load->plan, target, desc->window, desc->heads, (clattn__operand){TABLE, 0},
-                       resident(RESIDENT_TABLE));
+    clattn__assa_table(&load->plan, target, desc->window, desc->heads, clattn__slot(TABLE),
+                       clattn__resident(RESIDENT_TABLE));
     load->resident_bytes[RESIDENT_TABLE] = sizeof(float) * (uint64_t)floats;
     load->resident_count = RESIDENT_TABLE + 1;
 }
@@ -132,7 +128,7 @@ typedef struct topk_lists {
 static topk_lists save_lists(const description *desc, const clattn_layer_shape *shape, clattn__plan *plan) {
     const int64_t count = shape->batch * desc->heads * shape->length * desc->k;
     if (!shape->train || desc->k >= shape->length)
-        return (topk_lists){absent, absent};
+        return (topk_lists){clattn__none(), clattn__none()};
     topk_lists lists;
     lists.indices = clattn__plan_save(plan, CLATTN_LAYER_SAVED, count);
     lists.scores = clattn__plan_save(plan, CLATTN_LAYER_SAVED, count);
@@ -180,7 +176,7 @@ static void project_rows(const description *desc, const clattn_layer_shape *shap
                                 .x_type = shape->type,
                                 .x_batch_stride = n * d,
                                 .x_row_stride = d,
-                                .resident = resident(CLATTN__RESIDENT_QKV)};
+                                .resident = clattn__resident(CLATTN__RESIDENT_QKV)};
     for (int i = 0; i < 3; i++) {
         call.out[i] = clattn__out_rows(views[i]->at, n, d);
         call.out[i].batch_stride = views[i]->batch_stride;
@@ -194,8 +190,9 @@ static clattn__self whole_grids(const description *desc, const clattn_layer_shap
     const int64_t n = shape->length, d = desc->model_size, dh = d / desc->heads;
     if (shape->train)
         return clattn__self_saved(plan, d, desc->heads, shape);
-    clattn__self self = {
-        .sizes = {shape->batch, desc->heads, desc->heads, n, n, dh, dh}, .lse = absent, .lengths = absent};
+    clattn__self self = {.sizes = {shape->batch, desc->heads, desc->heads, n, n, dh, dh},
+                         .lse = clattn__none(),
+                         .lengths = clattn__none()};
     clattn__view *const views[] = {&self.q, &self.k, &self.v, &self.o};
     for (int i = 0; i < 4; i++)
         *views[i] = (clattn__view){clattn__plan_scratch(plan, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
@@ -222,11 +219,11 @@ static void forward_adaptive(const description *desc, const clattn_layer_shape *
                                .q = self.q,
                                .o = self.o,
                                .packed = self.packed,
-                               .mix = resident(RESIDENT_MIX),
-                               .table = window->side > 0 ? resident(RESIDENT_TABLE) : absent,
+                               .mix = clattn__resident(RESIDENT_MIX),
+                               .table = window->side > 0 ? clattn__resident(RESIDENT_TABLE) : clattn__none(),
                                .lse = self.lse,
-                               .key_lengths = absent,
-                               .query_lengths = absent,
+                               .key_lengths = clattn__none(),
+                               .query_lengths = clattn__none(),
                                .scale = 1.0f / sqrtf((float)self.sizes.head_size),
                                .right = -1,
                                .window = *window};
@@ -264,11 +261,10 @@ static clattn__operand gradient(int slot, int64_t offset) {
 static clattn__self_weights weights_of(const description *desc) {
     const int64_t d = desc->model_size;
     if (desc->mode == CLATTN_ASSA_TOPK)
-        return (clattn__self_weights){
-            .weight = {gradient(Q_WEIGHT, 0), gradient(K_WEIGHT, 0), gradient(V_WEIGHT, 0)},
-            .bias = {gradient(Q_BIAS, 0), gradient(K_BIAS, 0), gradient(V_BIAS, 0)},
-            .out_weight = gradient(TOPK_OUT_WEIGHT, 0),
-            .out_bias = gradient(TOPK_OUT_BIAS, 0)};
+        return (clattn__self_weights){.weight = {gradient(Q_WEIGHT, 0), gradient(K_WEIGHT, 0), gradient(V_WEIGHT, 0)},
+                                      .bias = {gradient(Q_BIAS, 0), gradient(K_BIAS, 0), gradient(V_BIAS, 0)},
+                                      .out_weight = gradient(TOPK_OUT_WEIGHT, 0),
+                                      .out_bias = gradient(TOPK_OUT_BIAS, 0)};
     return (clattn__self_weights){
         .weight = {gradient(TO_Q_WEIGHT, 0), gradient(KV_WEIGHT, 0), gradient(KV_WEIGHT, d * d)},
         .bias = {gradient(TO_Q_BIAS, 0), gradient(KV_BIAS, 0), gradient(KV_BIAS, d)},
@@ -282,7 +278,7 @@ static void zero_key_bias(const description *desc, const clattn_layer_shape *sha
                           clattn__self_weights *weights) {
     if (!shape->accumulate)
         clattn__fill_append(plan, weights->bias[1], desc->model_size, shape->grad_type, 0);
-    weights->bias[1] = absent;
+    weights->bias[1] = clattn__none();
 }
 
 static clattn__assa_pairs pairs_of(const description *desc, const clattn_layer_shape *shape, const clattn__self *self,
@@ -294,8 +290,8 @@ static clattn__assa_pairs pairs_of(const description *desc, const clattn_layer_s
                                 .k = self->k,
                                 .v = self->v,
                                 .lse = self->lse,
-                                .mix = adaptive ? resident(RESIDENT_MIX) : absent,
-                                .table = windows ? resident(RESIDENT_TABLE) : absent,
+                                .mix = adaptive ? clattn__resident(RESIDENT_MIX) : clattn__none(),
+                                .table = windows ? clattn__resident(RESIDENT_TABLE) : clattn__none(),
                                 .key_lengths = self->lengths,
                                 .query_lengths = self->lengths,
                                 .scale = 1.0f / sqrtf((float)self->sizes.head_size),
@@ -318,18 +314,19 @@ static clattn_status backward(const void *desc, const clattn_layer_shape *shape,
     if (status != CLATTN_SUCCESS)
         return status;
     const clattn__self self = clattn__self_saved(plan, d.model_size, d.heads, shape);
-    const topk_lists lists = adaptive ? (topk_lists){absent, absent} : save_lists(&d, shape, plan);
+    const topk_lists lists = adaptive ? (topk_lists){clattn__none(), clattn__none()} : save_lists(&d, shape, plan);
     clattn__self_weights weights = weights_of(&d);
     if (!adaptive)
         zero_key_bias(&d, shape, plan, &weights);
     const clattn__core_gradients gradients = clattn__self_backward_output(plan, target, &self, shape, &weights);
     const clattn__assa_pairs pairs = pairs_of(&d, shape, &self, &window);
-    if (lists.indices.slot != CLATTN__SLOT_NONE)
+    if (clattn__given(lists.indices))
         clattn__assa_topk_backward(plan, target, &pairs, lists.indices, lists.scores, d.k,
                                    d.normalise == CLATTN_ASSA_ALL, &gradients);
     else
-        clattn__assa_pairs_backward(plan, target, &pairs, &gradients, window.side > 0 ? gradient(TABLE, 0) : absent,
-                                    adaptive ? gradient(MIX, 0) : absent);
+        clattn__assa_pairs_backward(plan, target, &pairs, &gradients,
+                                    window.side > 0 ? gradient(TABLE, 0) : clattn__none(),
+                                    adaptive ? gradient(MIX, 0) : clattn__none());
     clattn__self_backward_project(plan, target, &self, shape, &weights, &gradients);
     return CLATTN_SUCCESS;
 }

@@ -80,7 +80,7 @@ static clattn__operand reserve(clattn__plan *plan, const clattn_layer_shape *sha
 clattn__cas_plain_saved clattn__cas_save_plain(clattn__plan *plan, const description *d,
                                                const clattn_layer_shape *shape) {
     const int64_t rows = shape->batch * d->heads;
-    clattn__cas_plain_saved saved = {.pool = {reserve(plan, shape, rows * d->model_size), clattn__cas_none()},
+    clattn__cas_plain_saved saved = {.pool = {reserve(plan, shape, rows * d->model_size), clattn__none()},
                                      .value = reserve(plan, shape, shape->batch * d->model_size)};
     if (shape->train)
         saved.pool.states = reserve(plan, shape, rows * 2);
@@ -90,7 +90,7 @@ clattn__cas_plain_saved clattn__cas_save_plain(clattn__plan *plan, const descrip
 clattn__cas_causal_saved clattn__cas_save_causal(clattn__plan *plan, const description *d,
                                                  const clattn_layer_shape *shape) {
     const int64_t count = shape->batch * shape->length * d->model_size;
-    clattn__cas_causal_saved saved = {.values = reserve(plan, shape, count), .steps = clattn__cas_none()};
+    clattn__cas_causal_saved saved = {.values = reserve(plan, shape, count), .steps = clattn__none()};
     saved.outputs = saved.values;
     if (shape->train) {
         saved.outputs = reserve(plan, shape, count);
@@ -126,7 +126,7 @@ clattn__cas_input clattn__cas_input_of(const clattn_layer_shape *shape) {
         .batch = shape->batch,
         .length = shape->length,
         .x = {CLATTN_LAYER_X, 0},
-        .lengths = shape->has_lengths ? (clattn__operand){CLATTN_LAYER_LENGTHS, 0} : clattn__cas_none(),
+        .lengths = clattn__slot_if(shape->has_lengths, CLATTN_LAYER_LENGTHS),
         .filters = clattn__cas_resident(KEEP_FILTERS, 0),
         .type = shape->type,
     };
@@ -144,7 +144,7 @@ static clattn__cas_rows apply_plain(const description *d, int64_t batch, int buf
                               .w = clattn__cas_resident(buffer, 0),
                               .bias = clattn__cas_resident(buffer, size * size),
                               .from = from,
-                              .lengths = clattn__cas_none(),
+                              .lengths = clattn__none(),
                               .to = to};
 }
 
@@ -197,7 +197,7 @@ static void forward_causal(const description *d, const clattn_layer_shape *shape
     const clattn__cas_tensor o = clattn__cas_heads(d, shape, saved.outputs);
     clattn__cas_scan(plan, target, &heads, scores, &v, &o, saved.steps);
 
-    clattn__linear_call finish = call_square(d, shape, KEEP_PROJ, saved.outputs, (clattn__operand){CLATTN_LAYER_Y, 0});
+    clattn__linear_call finish = call_square(d, shape, KEEP_PROJ, saved.outputs, clattn__slot(CLATTN_LAYER_Y));
     finish.out[0].type = shape->type;
     clattn__linear_apply(plan, target, &finish);
 }
@@ -218,7 +218,7 @@ static void forward_vit(const description *d, const clattn_layer_shape *shape, c
                         clattn__plan *plan) {
     const int64_t size = d->model_size, n = shape->length, plane = shape->batch * n * size;
     clattn__cas_image image = clattn__cas_save_vit(plan, d, shape);
-    clattn__linear_call call = call_square(d, shape, KEEP_QKV, (clattn__operand){CLATTN_LAYER_X, 0}, image.qkv);
+    clattn__linear_call call = call_square(d, shape, KEEP_QKV, clattn__slot(CLATTN_LAYER_X), image.qkv);
     call.linear = clattn__cas_qkv(d);
     call.x_type = shape->type;
     for (int s = 0; s < 3; s++)

@@ -8,9 +8,7 @@ typedef clattn_cas_layer_desc description;
 
 /* ---- shared ---- */
 
-static clattn__operand grad_of(int weight) { return (clattn__operand){CLATTN_LAYER_GRAD_WEIGHTS + weight, 0}; }
-
-static clattn__operand none(void) { return clattn__cas_none(); }
+static clattn__operand grad_of(int weight) { return clattn__slot(CLATTN_LAYER_GRAD_WEIGHTS + weight); }
 
 static clattn__cas_grad grad_like(const clattn_layer_shape *shape) {
     return (clattn__cas_grad){shape->grad_type, shape->accumulate};
@@ -25,10 +23,10 @@ static clattn__linear_grad linear_grad(const description *d, const clattn_layer_
                                  .rows = shape->length,
                                  .x_batch_stride = shape->length * size,
                                  .x_row_stride = size,
-                                 .lengths = none(),
+                                 .lengths = clattn__none(),
                                  .resident = clattn__cas_resident(buffer, 0),
-                                 .dw = {grad_of(weight), none(), none()},
-                                 .db = {grad_of(weight + 1), none(), none()},
+                                 .dw = {grad_of(weight), clattn__none(), clattn__none()},
+                                 .db = {grad_of(weight + 1), clattn__none(), clattn__none()},
                                  .grad_type = shape->grad_type,
                                  .accumulate = shape->accumulate};
 }
@@ -108,7 +106,7 @@ static void backward_plain(const description *d, const clattn_layer_shape *shape
     clattn__cas_scores(plan, &filters, &input, scores);
     clattn__cas_weigh(plan, target, &heads, scores, scores, &saved.pool, rows, &x, slopes);
     clattn__cas_convolve_backward(plan, target, &filters, &input,
-                                  &(clattn__cas_convolved){.base = none(),
+                                  &(clattn__cas_convolved){.base = clattn__none(),
                                                            .weights = scores,
                                                            .rows = rows,
                                                            .slopes = slopes,
@@ -144,11 +142,11 @@ static void backward_causal(const description *d, const clattn_layer_shape *shap
     const clattn__operand grad_o = clattn__plan_scratch(plan, count), grad_v = clattn__plan_scratch(plan, count);
     /* in f32 until it is whole */
     const clattn__operand base =
-        shape->type == CLATTN_F32 ? (clattn__operand){CLATTN_LAYER_GRAD_X, 0} : clattn__plan_scratch(plan, count);
+        shape->type == CLATTN_F32 ? clattn__slot(CLATTN_LAYER_GRAD_X) : clattn__plan_scratch(plan, count);
 
     clattn__linear_grad finish = linear_grad(d, shape, KEEP_PROJ, PROJ);
     finish.x = saved.outputs;
-    finish.dy = (clattn__operand){CLATTN_LAYER_GRAD_Y, 0};
+    finish.dy = clattn__slot(CLATTN_LAYER_GRAD_Y);
     finish.dy_type = shape->type;
     finish.dx = grad_o;
     clattn__linear_backward(plan, target, &finish);
@@ -163,8 +161,8 @@ static void backward_causal(const description *d, const clattn_layer_shape *shap
     clattn__linear_backward(plan, target, &project);
     clattn__cas_convolve_backward(plan, target, &filters, &input,
                                   &(clattn__cas_convolved){.base = base,
-                                                           .weights = none(),
-                                                           .rows = none(),
+                                                           .weights = clattn__none(),
+                                                           .rows = clattn__none(),
                                                            .slopes = slopes,
                                                            .dx = {CLATTN_LAYER_GRAD_X, 0},
                                                            .dw = grad_of(CONV_K),
@@ -180,7 +178,8 @@ void clattn__cas_backward_additive(const description *d, const clattn_layer_shap
 /* ---- vit ---- */
 
 static clattn__cas_taps_grad plain_taps(int weight) {
-    return (clattn__cas_taps_grad){grad_of(weight), grad_of(weight + 1), none(), none(), none()};
+    return (clattn__cas_taps_grad){grad_of(weight), grad_of(weight + 1), clattn__none(), clattn__none(),
+                                   clattn__none()};
 }
 
 static clattn__cas_taps_grad operator_taps(int slot) {
@@ -193,14 +192,14 @@ static void backward_qkv(const description *d, const clattn_layer_shape *shape, 
     const int64_t size = d->model_size;
     clattn__linear_grad grad = linear_grad(d, shape, KEEP_QKV, QKV);
     grad.linear = clattn__cas_qkv(d);
-    grad.x = (clattn__operand){CLATTN_LAYER_X, 0};
+    grad.x = clattn__slot(CLATTN_LAYER_X);
     grad.x_type = shape->type;
     grad.dy = grad_qkv;
-    grad.dx = (clattn__operand){CLATTN_LAYER_GRAD_X, 0};
+    grad.dx = clattn__slot(CLATTN_LAYER_GRAD_X);
     grad.dx_type = shape->type;
     for (int s = 0; s < 3; s++) {
         grad.dw[s] = (clattn__operand){grad_of(QKV).slot, s * size * size};
-        grad.db[s] = d->qkv_bias ? (clattn__operand){grad_of(QKV_BIAS).slot, s * size} : none();
+        grad.db[s] = d->qkv_bias ? (clattn__operand){grad_of(QKV_BIAS).slot, s * size} : clattn__none();
     }
     clattn__linear_backward(plan, target, &grad);
 }

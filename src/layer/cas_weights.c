@@ -17,23 +17,21 @@ static void bind_all(clattn__plan *plan, const entry *entries, int count) {
     }
 }
 
-static clattn__operand weight(int slot) { return (clattn__operand){slot, 0}; }
-
 /* ---- additive ---- */
 
 /* A matrix and its bias behind it, as they are: one row at a time is all that a plain sequence asks for. */
 static void keep_plain(const clattn_cas_layer_desc *d, const clattn__target *target, clattn__load *load, int slot,
                        int buffer) {
     const int64_t size = d->model_size;
-    clattn__cas_copy(&load->plan, target, weight(slot), clattn__cas_resident(buffer, 0), size * size);
-    clattn__cas_copy(&load->plan, target, weight(slot + 1), clattn__cas_resident(buffer, size * size), size);
+    clattn__cas_copy(&load->plan, target, clattn__slot(slot), clattn__cas_resident(buffer, 0), size * size);
+    clattn__cas_copy(&load->plan, target, clattn__slot(slot + 1), clattn__cas_resident(buffer, size * size), size);
     load->resident_bytes[buffer] = sizeof(float) * (uint64_t)(size * size + size);
 }
 
 static void keep_linear(const clattn_cas_layer_desc *d, const clattn__target *target, clattn__load *load, int slot,
                         int buffer) {
     const clattn__linear linear = clattn__cas_square(d);
-    const clattn__operand w = weight(slot), b = weight(slot + 1);
+    const clattn__operand w = clattn__slot(slot), b = clattn__slot(slot + 1);
     clattn__linear_load(&load->plan, target, &linear, &w, &b, clattn__cas_resident(buffer, 0));
     load->resident_bytes[buffer] = clattn__linear_bytes(&linear, target);
 }
@@ -52,7 +50,7 @@ static void load_additive(const clattn_cas_layer_desc *d, const clattn__target *
     };
     const clattn__cas_filters filters = clattn__cas_filters_make(target, d);
     bind_all(&load->plan, entries, ADDITIVE_WEIGHTS);
-    clattn__cas_fold(&load->plan, target, &filters, weight(CONV_K), clattn__cas_resident(KEEP_FILTERS, 0));
+    clattn__cas_fold(&load->plan, target, &filters, clattn__slot(CONV_K), clattn__cas_resident(KEEP_FILTERS, 0));
     load->resident_bytes[KEEP_FILTERS] = clattn__cas_filters_bytes(&filters);
     load->resident_count = ADDITIVE_BUFFERS;
     (d->causal ? keep_linear : keep_plain)(d, target, load, VALUE, KEEP_VALUE);
@@ -102,15 +100,15 @@ static void freeze(clattn__plan *plan, int slot) {
 static void load_operator(const clattn_cas_layer_desc *d, const clattn__target *target, clattn__load *load, int slot,
                           int64_t at) {
     const int64_t size = d->model_size, base = at * CLATTN__CAS_GATE_ROWS * size;
-    const clattn__operand norm[] = {weight(slot + NORM), weight(slot + NORM_BIAS), weight(slot + NORM_MEAN),
-                                    weight(slot + NORM_VARIANCE)};
-    clattn__cas_taps(&load->plan, target, size, weight(slot + TAPS), weight(slot + TAPS_BIAS), norm,
+    const clattn__operand norm[] = {clattn__slot(slot + NORM), clattn__slot(slot + NORM_BIAS),
+                                    clattn__slot(slot + NORM_MEAN), clattn__slot(slot + NORM_VARIANCE)};
+    clattn__cas_taps(&load->plan, target, size, clattn__slot(slot + TAPS), clattn__slot(slot + TAPS_BIAS), norm,
                      clattn__cas_resident(KEEP_OPERATORS, base));
-    clattn__cas_norm(&load->plan, target, size, weight(slot + TAPS), weight(slot + TAPS_BIAS), norm,
+    clattn__cas_norm(&load->plan, target, size, clattn__slot(slot + TAPS), clattn__slot(slot + TAPS_BIAS), norm,
                      clattn__cas_resident(KEEP_NORMS, at * CLATTN__CAS_NORM_ROWS * size));
-    clattn__cas_copy(&load->plan, target, weight(slot + GATE),
+    clattn__cas_copy(&load->plan, target, clattn__slot(slot + GATE),
                      clattn__cas_resident(KEEP_OPERATORS, base + CLATTN__CAS_TAP_ROWS * size), size);
-    clattn__cas_copy(&load->plan, target, weight(slot + CHANNELS),
+    clattn__cas_copy(&load->plan, target, clattn__slot(slot + CHANNELS),
                      clattn__cas_resident(KEEP_CHANNELS, at * size * size), size * size);
 }
 
@@ -124,8 +122,9 @@ static void load_vit(const clattn_cas_layer_desc *d, const clattn__target *targe
     freeze(&load->plan, OPERATOR_K);
     load_operator(d, target, load, OPERATOR_Q, 0);
     load_operator(d, target, load, OPERATOR_K, 1);
-    clattn__cas_taps(&load->plan, target, size, weight(DWC), weight(DWC_BIAS), NULL, clattn__cas_resident(KEEP_DWC, 0));
-    clattn__cas_taps(&load->plan, target, size, weight(LAST), weight(LAST_BIAS), NULL,
+    clattn__cas_taps(&load->plan, target, size, clattn__slot(DWC), clattn__slot(DWC_BIAS), NULL,
+                     clattn__cas_resident(KEEP_DWC, 0));
+    clattn__cas_taps(&load->plan, target, size, clattn__slot(LAST), clattn__slot(LAST_BIAS), NULL,
                      clattn__cas_resident(KEEP_LAST, 0));
     load->resident_bytes[KEEP_OPERATORS] = sizeof(float) * (uint64_t)(2 * CLATTN__CAS_GATE_ROWS * size);
     load->resident_bytes[KEEP_NORMS] = sizeof(float) * (uint64_t)(2 * CLATTN__CAS_NORM_ROWS * size);

@@ -54,8 +54,8 @@ static void load_rows(const clattn_cjar_layer_desc *desc, const clattn__target *
     const int64_t d = desc->model_size, dh = d / desc->heads;
     const clattn__sizes sizes = clattn__cjar_memory_sizes(desc->memory, desc->heads, dh);
     clattn__packed packed = clattn__packed_layout(target, &sizes);
-    packed.keys = (clattn__operand){CLATTN__SLOT_RESIDENT + panels, 0};
-    packed.values = (clattn__operand){CLATTN__SLOT_RESIDENT + rows, 0};
+    packed.keys = clattn__resident(panels);
+    packed.values = clattn__resident(rows);
     load->resident_bytes[panels] = sizeof(float) * (uint64_t)packed.key_batch_stride;
     load->resident_bytes[rows] = sizeof(float) * (uint64_t)packed.value_batch_stride;
     load->resident_count = desc->separate_memory ? RESIDENT_MEMORY_VALUE_PANELS + 1 : RESIDENT_MEMORY_VALUES + 1;
@@ -102,8 +102,6 @@ static clattn_status load(const void *description, const clattn__target *target,
     return CLATTN_SUCCESS;
 }
 
-static clattn__operand when(bool present, int slot) { return (clattn__operand){present ? slot : CLATTN__SLOT_NONE, 0}; }
-
 static clattn__cjar core_of(const clattn_cjar_layer_desc *desc, const clattn_layer_shape *shape,
                             const clattn__self *self) {
     const bool links = shape->links > 0, memory = desc->memory > 0;
@@ -115,11 +113,11 @@ static clattn__cjar core_of(const clattn_cjar_layer_desc *desc, const clattn_lay
                           .o = self->o,
                           .packed = self->packed,
                           .memory = desc->memory,
-                          .memory_keys = when(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_KEYS),
-                          .memory_values = when(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_VALUES),
+                          .memory_keys = clattn__slot_if(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_KEYS),
+                          .memory_values = clattn__slot_if(memory, CLATTN__SLOT_RESIDENT + RESIDENT_MEMORY_VALUES),
                           .key_rows = self->key_rows,
-                          .link_rows = when(links, CLATTN_LAYER_LINK_ROWS),
-                          .link_keys = when(links, CLATTN_LAYER_LINK_KEYS),
+                          .link_rows = clattn__slot_if(links, CLATTN_LAYER_LINK_ROWS),
+                          .link_keys = clattn__slot_if(links, CLATTN_LAYER_LINK_KEYS),
                           .lengths = self->lengths,
                           .saved = self->lse,
                           .link_count = shape->links,
@@ -150,8 +148,8 @@ static clattn__cjar_gradients memory_of(const clattn_cjar_layer_desc *desc, cons
     const int rows = own ? RESIDENT_MEMORY_KEY_ROWS : RESIDENT_MEMORY_VALUES;
     const int panels = own ? RESIDENT_MEMORY_VALUE_PANELS : RESIDENT_MEMORY_KEYS;
     return (clattn__cjar_gradients){.core = *core,
-                                    .memory_key_rows = when(memory, CLATTN__SLOT_RESIDENT + rows),
-                                    .memory_value_panels = when(memory, CLATTN__SLOT_RESIDENT + panels),
+                                    .memory_key_rows = clattn__slot_if(memory, CLATTN__SLOT_RESIDENT + rows),
+                                    .memory_value_panels = clattn__slot_if(memory, CLATTN__SLOT_RESIDENT + panels),
                                     .memory_k = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY, 0}, shape->grad_type, 0, dh, d},
                                     .memory_v = {{CLATTN_LAYER_GRAD_WEIGHTS + MEMORY_V, 0}, shape->grad_type, 0, dh, d},
                                     .one_memory = !own,

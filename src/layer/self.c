@@ -29,8 +29,7 @@ void clattn__self_load(clattn__load *load, const clattn__target *target, int ind
     load->resident_bytes[index] = clattn__linear_bytes(linear, target);
     if (load->resident_count <= index)
         load->resident_count = index + 1;
-    clattn__linear_load(&load->plan, target, linear, weights, biases,
-                        (clattn__operand){CLATTN__SLOT_RESIDENT + index, 0});
+    clattn__linear_load(&load->plan, target, linear, weights, biases, clattn__resident(index));
 }
 
 static clattn__linear_call project_x(int64_t d, const clattn_layer_shape *shape) {
@@ -41,7 +40,7 @@ static clattn__linear_call project_x(int64_t d, const clattn_layer_shape *shape)
                                  .x_type = shape->type,
                                  .x_batch_stride = shape->length * d,
                                  .x_row_stride = d,
-                                 .resident = {CLATTN__SLOT_RESIDENT + CLATTN__RESIDENT_QKV, 0}};
+                                 .resident = clattn__resident(CLATTN__RESIDENT_QKV)};
 }
 
 /* Padded rows, as attention reads values. */
@@ -64,9 +63,9 @@ static clattn__linear_out as_panels(const clattn__self *self) {
 static clattn__self unplaced(int64_t d, int64_t heads, const clattn_layer_shape *shape) {
     const int64_t n = shape->length, dh = d / heads;
     return (clattn__self){.sizes = {shape->batch, heads, heads, n, n, dh, dh},
-                          .lse = {CLATTN__SLOT_NONE, 0},
-                          .key_rows = {CLATTN__SLOT_NONE, 0},
-                          .lengths = {shape->has_lengths ? CLATTN_LAYER_LENGTHS : CLATTN__SLOT_NONE, 0}};
+                          .lse = clattn__none(),
+                          .key_rows = clattn__none(),
+                          .lengths = clattn__slot_if(shape->has_lengths, CLATTN_LAYER_LENGTHS)};
 }
 
 clattn__self clattn__self_saved(clattn__plan *plan, int64_t d, int64_t heads, const clattn_layer_shape *shape) {
@@ -76,7 +75,8 @@ clattn__self clattn__self_saved(clattn__plan *plan, int64_t d, int64_t heads, co
     clattn__view *const views[] = {&self.q, &self.k, &self.v};
     for (int i = 0; i < 3; i++)
         *views[i] = (clattn__view){{qkv.slot, qkv.offset + i * d}, CLATTN_F32, n * 3 * d, dh, 3 * d};
-    self.o = (clattn__view){clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
+    self.o =
+        (clattn__view){clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * n * d), CLATTN_F32, n * d, dh, d};
     self.lse = clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * heads * n);
     return self;
 }
@@ -140,8 +140,8 @@ void clattn__self_output(clattn__plan *plan, const clattn__target *target, int64
                                 .x = o,
                                 .x_batch_stride = shape->length * d,
                                 .x_row_stride = d,
-                                .resident = {CLATTN__SLOT_RESIDENT + CLATTN__RESIDENT_OUT, 0}};
-    call.out[0] = clattn__out_rows((clattn__operand){CLATTN_LAYER_Y, 0}, shape->length, d);
+                                .resident = clattn__resident(CLATTN__RESIDENT_OUT)};
+    call.out[0] = clattn__out_rows(clattn__slot(CLATTN_LAYER_Y), shape->length, d);
     call.out[0].type = shape->type;
     clattn__linear_apply(plan, target, &call);
 }

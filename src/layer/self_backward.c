@@ -22,8 +22,8 @@ static clattn__linear_grad linear_grad(const clattn__self *self, const clattn_la
     return (clattn__linear_grad){.linear = {.in = d, .out = d, .sections = sections, .bias = true},
                                  .batch = shape->batch,
                                  .rows = shape->length,
-                                 .lengths = {CLATTN__SLOT_NONE, 0},
-                                 .resident = {CLATTN__SLOT_RESIDENT + resident, 0},
+                                 .lengths = clattn__none(),
+                                 .resident = clattn__resident(resident),
                                  .grad_type = shape->grad_type,
                                  .accumulate = shape->accumulate};
 }
@@ -36,7 +36,7 @@ static void output_projection(clattn__plan *plan, const clattn__target *target, 
     grad.x = self->o.at;
     grad.x_batch_stride = self->o.batch_stride;
     grad.x_row_stride = self->o.row_stride;
-    grad.dy = (clattn__operand){CLATTN_LAYER_GRAD_Y, 0};
+    grad.dy = clattn__slot(CLATTN_LAYER_GRAD_Y);
     grad.dy_type = shape->type;
     grad.dx = dx;
     grad.dw[0] = weights->out_weight;
@@ -62,13 +62,13 @@ void clattn__self_backward_project(clattn__plan *plan, const clattn__target *tar
                                    const clattn__core_gradients *gradients) {
     const int64_t d = model_size(self);
     clattn__linear_grad grad = linear_grad(self, shape, 3, CLATTN__RESIDENT_QKV);
-    grad.x = (clattn__operand){CLATTN_LAYER_X, 0};
+    grad.x = clattn__slot(CLATTN_LAYER_X);
     grad.x_type = shape->type;
     grad.x_batch_stride = shape->length * d;
     grad.x_row_stride = d;
     grad.lengths = self->lengths;
     grad.dy = gradients->q.at;
-    grad.dx = (clattn__operand){CLATTN_LAYER_GRAD_X, 0};
+    grad.dx = clattn__slot(CLATTN_LAYER_GRAD_X);
     grad.dx_type = shape->type;
     for (int section = 0; section < 3; section++) {
         grad.dw[section] = weights->weight[section];

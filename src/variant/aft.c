@@ -19,8 +19,6 @@ enum {
 };
 
 static const char *const names[SLOTS] = {"q", "k", "v", "y", "lengths", "position", "w", "w_left", "w_right", "taps"};
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 static bool absent(const clattn_aft_problem *p, int slot) { return clattn__layout_absent(&p->tensor[slot]); }
 
 static bool is_biased(int mode) { return mode == CLATTN_AFT_FULL || mode == CLATTN_AFT_LOCAL; }
@@ -160,11 +158,11 @@ static void local_bias(clattn__plan *plan, const clattn__target *target, const c
 
 static void full_bias(clattn__plan *plan, const clattn__target *target, const clattn_aft_problem *p, clattn__aft *aft) {
     if (!absent(p, W)) {
-        aft->bias = (clattn__operand){W, 0};
+        aft->bias = clattn__slot(W);
         aft->bias_row = p->tensor[W].stride[0];
         return;
     }
-    aft->bias = (clattn__operand){W_LEFT, 0};
+    aft->bias = clattn__slot(W_LEFT);
     aft->bias_row = p->tensor[W_LEFT].stride[0];
     aft->rank = p->tensor[W_LEFT].shape[1];
     aft->columns = clattn__aft_columns(aft->length);
@@ -199,17 +197,17 @@ clattn__aft clattn__aft_problem_core(const clattn_aft_problem *p, const clattn__
                        .k = view(p, K),
                        .v = view(p, V),
                        .y = view(p, Y),
-                       .lengths = absent(p, LENGTHS) ? none : (clattn__operand){LENGTHS, 0},
-                       .position = is_gated(p->mode) && !absent(p, POSITION) ? (clattn__operand){POSITION, 0} : none,
-                       .bias = none,
-                       .factor = none,
-                       .traces = none};
+                       .lengths = clattn__slot_of(LENGTHS, &p->tensor[LENGTHS]),
+                       .position = clattn__slot_if(is_gated(p->mode) && !absent(p, POSITION), POSITION),
+                       .bias = clattn__none(),
+                       .factor = clattn__none(),
+                       .traces = clattn__none()};
     if (p->mode == CLATTN_AFT_LOCAL)
         local_bias(plan, target, p, &aft);
     if (p->mode == CLATTN_AFT_FULL)
         full_bias(plan, target, p, &aft);
     if (p->mode == CLATTN_AFT_CONV) {
-        aft.bias = (clattn__operand){TAPS, 0};
+        aft.bias = clattn__slot(TAPS);
         aft.bias_head = p->tensor[TAPS].stride[0];
         aft.reach = p->tensor[TAPS].shape[1] / 2;
     }

@@ -1,8 +1,6 @@
 /* aft, backwards: terms, and mode gated, cl/aft_backward.cl. */
 #include "variant/aft_backward_stages.h"
 
-static bool wanted(clattn__operand at) { return at.slot != CLATTN__SLOT_NONE; }
-
 clattn__aft_division clattn__aft_pass_divide(const clattn__aft_pass *p, int vectors, int64_t tb) {
     return clattn__aft_divide(p->aft, p->target, p->by_head, vectors, tb);
 }
@@ -19,7 +17,7 @@ static int kind_of(int mode) { return mode == CLATTN_AFT_GATED ? 0 : mode == CLA
 static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_division *d, const char *kernel) {
     clattn__stage *stage = clattn__aft_start(p->plan, p->aft, d, "aft_backward", kernel);
     clattn__stage_define(p->plan, stage, "CAUSAL", p->aft->causal);
-    clattn__stage_define(p->plan, stage, "POSITION", wanted(p->aft->position));
+    clattn__stage_define(p->plan, stage, "POSITION", clattn__given(p->aft->position));
     clattn__stage_define(p->plan, stage, "KIND", kind_of(p->aft->mode));
     clattn__stage_define(p->plan, stage, "TYPE_G", p->grad->type);
     return stage;
@@ -61,7 +59,7 @@ clattn__operand clattn__aft_backward_parts(const clattn__aft_pass *p, const clat
 }
 
 void clattn__aft_backward_position(const clattn__aft_pass *p, const clattn__aft_division *d, clattn__operand parts) {
-    if (!wanted(p->grad->position))
+    if (!clattn__given(p->grad->position))
         return;
     clattn__stage *stage = start(p, d, "aft_backward_channels");
     clattn__stage_operand(p->plan, stage, parts);
@@ -113,22 +111,21 @@ static void add_gated(const clattn__aft_pass *p) {
 /* ---- all modes ---- */
 
 clattn__aft_gradients clattn__aft_gradients_none(clattn_type type, bool accumulate) {
-    const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-    const clattn__aft_table table = {none, 0, 0};
-    const clattn__aft_rows rows = {none, 0};
+    const clattn__aft_table table = {clattn__none(), 0, 0};
+    const clattn__aft_rows rows = {clattn__none(), 0};
     return (clattn__aft_gradients){.type = type,
                                    .accumulate = accumulate,
-                                   .position = none,
+                                   .position = clattn__none(),
                                    .w = table,
                                    .left = table,
                                    .right = table,
                                    .taps = table,
                                    .left_rows = rows,
                                    .right_rows = rows,
-                                   .gamma = none,
-                                   .beta = none,
-                                   .raw_taps = none,
-                                   .raw_gamma = none};
+                                   .gamma = clattn__none(),
+                                   .beta = clattn__none(),
+                                   .raw_taps = clattn__none(),
+                                   .raw_gamma = clattn__none()};
 }
 
 static bool by_head(const clattn__aft *aft, const clattn__aft_gradients *grad) {

@@ -1,8 +1,6 @@
 /* aft, backwards, modes simple, local and conv: cl/aft_backward_scan.cl. */
 #include "variant/aft_backward_stages.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 typedef struct scans {
     clattn__operand before, after;
 } scans;
@@ -17,7 +15,7 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_divisio
 static scans add_scans(const clattn__aft_pass *p, const clattn__aft_division *d) {
     const int64_t count = p->aft->batch * d->blocks * 4 * d->pitch;
     const clattn__operand states = clattn__plan_scratch(p->plan, count);
-    const clattn__operand before = p->aft->causal ? none : clattn__plan_scratch(p->plan, count);
+    const clattn__operand before = p->aft->causal ? clattn__none() : clattn__plan_scratch(p->plan, count);
     clattn__stage *stage = start(p, d, "aft_backward_states");
     clattn__aft_pass_queries(p, stage);
     clattn__stage_operand(p->plan, stage, states);
@@ -65,7 +63,8 @@ void clattn__aft_backward_average(const clattn__aft_pass *p) {
     const bool conv = p->aft->mode == CLATTN_AFT_CONV;
     const uint64_t mark = p->plan->workspace_used;
     const scans far = add_scans(p, &d);
-    const clattn__operand parts = conv ? clattn__plan_scratch(p->plan, p->aft->batch * p->aft->length * d.count) : none;
+    const clattn__operand parts =
+        conv ? clattn__plan_scratch(p->plan, p->aft->batch * p->aft->length * d.count) : clattn__none();
     add_band(p, &d, &far, parts);
     if (conv)
         add_keys(p, &d, parts);

@@ -1,15 +1,11 @@
 /* aft, backwards: what stands beside the keys, cl/include/aft_backward_bias.h and cl/aft_backward_bias.cl. */
 #include "variant/aft_backward_stages.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
-static bool wanted(clattn__operand at) { return at.slot != CLATTN__SLOT_NONE; }
-
 void clattn__aft_pass_bias(const clattn__aft_pass *p, clattn__stage *stage) {
     const clattn__aft *aft = p->aft;
     const bool simple = aft->mode == CLATTN_AFT_SIMPLE;
     const int64_t reach = simple ? -1 : aft->reach;
-    clattn__stage_operand(p->plan, stage, simple ? none : aft->bias);
+    clattn__stage_operand(p->plan, stage, simple ? clattn__none() : aft->bias);
     clattn__stage_long(p->plan, stage, aft->bias_row);
     clattn__stage_long(p->plan, stage, aft->bias_head);
     clattn__stage_long(p->plan, stage, reach);
@@ -20,7 +16,7 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_divisio
     clattn__stage *stage = clattn__aft_start(p->plan, p->aft, d, "aft_backward_bias", kernel);
     clattn__stage_define(p->plan, stage, "SHARED_KEY", p->aft->mode == CLATTN_AFT_CONV);
     clattn__stage_define(p->plan, stage, "OWN", own);
-    clattn__stage_define(p->plan, stage, "REPARAM", wanted(p->grad->raw_gamma));
+    clattn__stage_define(p->plan, stage, "REPARAM", clattn__given(p->grad->raw_gamma));
     clattn__stage_define(p->plan, stage, "TYPE_G", p->grad->type);
     return stage;
 }
@@ -53,7 +49,7 @@ static void add_table(const clattn__aft_pass *p) {
 /* own: the right factor, whose rows are keys'; other: the factor that is not it. */
 static void add_factor(const clattn__aft_pass *p, bool own, const clattn__aft_table *to,
                        const clattn__aft_rows *other) {
-    if (!wanted(to->at))
+    if (!clattn__given(to->at))
         return;
     const clattn__aft_division d = clattn__aft_pass_divide(p, 1, 32);
     const uint64_t mark = p->plan->workspace_used;
@@ -72,14 +68,14 @@ static void add_factor(const clattn__aft_pass *p, bool own, const clattn__aft_ta
 }
 
 void clattn__aft_backward_bias(const clattn__aft_pass *p) {
-    if (wanted(p->grad->w.at))
+    if (clattn__given(p->grad->w.at))
         add_table(p);
     add_factor(p, false, &p->grad->left, &p->grad->right_rows);
     add_factor(p, true, &p->grad->right, &p->grad->left_rows);
 }
 
 void clattn__aft_backward_taps(const clattn__aft_pass *p) {
-    if (!wanted(p->grad->taps.at))
+    if (!clattn__given(p->grad->taps.at))
         return;
     const clattn__aft_division d = clattn__aft_pass_divide(p, 1, 256);
     const int64_t taps = 2 * p->aft->reach + 1, items = p->aft->heads * taps, count = p->aft->batch * d.blocks;

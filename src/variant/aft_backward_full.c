@@ -2,8 +2,6 @@
  * cl/aft_backward_full_bias.cl. */
 #include "variant/aft_backward_stages.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 /* Tiles of BM rows, blocks of d.tb = BN; packed queries, and what they are packed with. */
 typedef struct full {
     const clattn__aft_pass *p;
@@ -12,13 +10,13 @@ typedef struct full {
     clattn__operand panels, least, columns, tops;
 } full;
 
-static bool wanted(const clattn__aft_table *to) { return to->at.slot != CLATTN__SLOT_NONE; }
+static bool wanted(const clattn__aft_table *to) { return clattn__given(to->at); }
 
 static full make(const clattn__aft_pass *p) {
     enum { FEW_UNITS = 16, DEPTH = 256 };
     const clattn__target *target = p->target;
     clattn__aft_division d = clattn__aft_pass_divide(p, 1, 1);
-    full f = {.p = p, .tm = 8, .bm = 8, .cv = 1, .kv = d.wg, .columns = none, .tops = none};
+    full f = {.p = p, .tm = 8, .bm = 8, .cv = 1, .kv = d.wg, .columns = clattn__none(), .tops = clattn__none()};
     if (d.wg == 1) {
         const int most = target->caps.compute_units > FEW_UNITS ? 16 : 64;
         f.tm = target->attention.tm;
@@ -60,7 +58,7 @@ static void bias_args(const full *f, clattn__stage *stage) {
     const clattn__aft *aft = f->p->aft;
     clattn__stage_operand(f->p->plan, stage, aft->bias);
     clattn__stage_long(f->p->plan, stage, aft->bias_row);
-    clattn__stage_operand(f->p->plan, stage, aft->rank > 0 ? aft->factor : none);
+    clattn__stage_operand(f->p->plan, stage, aft->rank > 0 ? aft->factor : clattn__none());
     clattn__stage_long(f->p->plan, stage, aft->columns);
     clattn__stage_long(f->p->plan, stage, aft->rank);
 }

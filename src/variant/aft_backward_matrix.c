@@ -1,8 +1,6 @@
 /* aft, backwards, mode gated-matrix: cl/aft_backward_matrix.cl. */
 #include "variant/aft_backward_stages.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 /* One of the three products. left, right: what M sums; by: what it multiplies; side: g, k or nothing. */
 typedef struct product {
     int kind;
@@ -15,7 +13,7 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft *aft, c
                             const char *file, const char *kernel) {
     clattn__stage *stage = clattn__aft_start(p->plan, aft, d, file, kernel);
     clattn__stage_define(p->plan, stage, "CAUSAL", aft->causal);
-    clattn__stage_define(p->plan, stage, "POSITION", aft->position.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(p->plan, stage, "POSITION", clattn__given(aft->position));
     clattn__stage_define(p->plan, stage, "DH", aft->head_size);
     return stage;
 }
@@ -68,11 +66,11 @@ void clattn__aft_backward_matrix(const clattn__aft_pass *p) {
     const clattn__aft *aft = p->aft;
     const clattn__operand states = clattn__plan_scratch(p->plan, aft->batch * d.blocks * aft->head_size * d.pitch);
     const clattn__operand parts = clattn__aft_backward_parts(p, &d);
-    const clattn__aft_view gate = p->terms, nothing = {none, 0, 0, 0};
+    const clattn__aft_view gate = p->terms, nothing = {clattn__none(), 0, 0, 0};
     clattn__aft_view dy = p->terms;
     dy.at.offset += p->second;
-    const product products[] = {{0, aft->x_type, aft->v, aft->k, dy, gate, p->grad->q, none},
-                                {1, CLATTN_F32, gate, dy, aft->k, nothing, p->grad->v, none},
+    const product products[] = {{0, aft->x_type, aft->v, aft->k, dy, gate, p->grad->q, clattn__none()},
+                                {1, CLATTN_F32, gate, dy, aft->k, nothing, p->grad->v, clattn__none()},
                                 {2, CLATTN_F32, dy, gate, aft->v, aft->k, p->grad->k, parts}};
     for (int i = 0; i < 3; i++)
         add_product(p, &d, &products[i], states);

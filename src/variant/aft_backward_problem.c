@@ -3,8 +3,6 @@
 #include "variant/aft_backward.h"
 #include "variant/aft_problem.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 /* Gradient slots, the tensor that each is like, and whether the caller may do without. */
 static const struct gradient {
     int slot, like;
@@ -77,12 +75,13 @@ static clattn__aft_view view(const clattn_aft_problem *p, int slot) {
 
 static clattn__aft_table table(const clattn_aft_problem *p, int slot) {
     const clattn_tensor *t = &p->tensor[slot];
-    return absent(p, slot) ? (clattn__aft_table){none, 0, 0}
+    return absent(p, slot) ? (clattn__aft_table){clattn__none(), 0, 0}
                            : (clattn__aft_table){{slot, 0}, t->shape[0], t->stride[0]};
 }
 
 static clattn__aft_rows factor(const clattn_aft_problem *p, int slot) {
-    return absent(p, slot) ? (clattn__aft_rows){none, 0} : (clattn__aft_rows){{slot, 0}, p->tensor[slot].stride[0]};
+    return absent(p, slot) ? (clattn__aft_rows){clattn__none(), 0}
+                           : (clattn__aft_rows){{slot, 0}, p->tensor[slot].stride[0]};
 }
 
 static clattn__aft_gradients gradients_of(const clattn_aft_problem *p) {
@@ -92,7 +91,7 @@ static clattn__aft_gradients gradients_of(const clattn_aft_problem *p) {
     grad.k = view(p, CLATTN_AFT_GRAD_K);
     grad.v = view(p, CLATTN_AFT_GRAD_V);
     if (!absent(p, CLATTN_AFT_GRAD_POSITION))
-        grad.position = (clattn__operand){CLATTN_AFT_GRAD_POSITION, 0};
+        grad.position = clattn__slot(CLATTN_AFT_GRAD_POSITION);
     grad.w = table(p, CLATTN_AFT_GRAD_W);
     grad.left = table(p, CLATTN_AFT_GRAD_W_LEFT);
     grad.right = table(p, CLATTN_AFT_GRAD_W_RIGHT);

@@ -34,7 +34,7 @@ clattn__stage *clattn__aft_start(clattn__plan *plan, const clattn__aft *aft, con
     clattn__stage_define(plan, stage, "VW", d->vw);
     clattn__stage_define(plan, stage, "NV", d->nv);
     clattn__stage_define(plan, stage, "TB", d->tb);
-    clattn__stage_define(plan, stage, "LENGTHS", aft->lengths.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "LENGTHS", clattn__given(aft->lengths));
     clattn__stage_define(plan, stage, "TYPE_X", aft->x_type);
     clattn__stage_define(plan, stage, "TYPE_Y", aft->y_type);
     clattn__stage_define(plan, stage, "GATE", !aft->gate_ready);

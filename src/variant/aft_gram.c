@@ -27,8 +27,8 @@ static clattn__stage *start(clattn__plan *plan, const clattn__target *target, co
     clattn__stage_define(plan, stage, "BM", CHANNELS);
     clattn__stage_define(plan, stage, "BN", TOKENS);
     clattn__stage_define(plan, stage, "TYPE_X", x_type);
-    clattn__stage_define(plan, stage, "LENGTHS", aft->lengths.slot != CLATTN__SLOT_NONE);
-    clattn__stage_define(plan, stage, "POSITION", aft->position.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "LENGTHS", clattn__given(aft->lengths));
+    clattn__stage_define(plan, stage, "POSITION", clattn__given(aft->position));
     return stage;
 }
 

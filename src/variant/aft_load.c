@@ -1,8 +1,6 @@
 /* aft: stages that prepare weights, cl/aft_load.cl. */
 #include "variant/aft.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 static int64_t group_size(const clattn__target *target) { return target->attention.wg; }
 
 static clattn__stage *start(clattn__plan *plan, const clattn__target *target, const char *kernel, bool factors,
@@ -36,7 +34,7 @@ void clattn__aft_bias(clattn__plan *plan, const clattn__target *target, clattn__
     clattn__stage *stage = start(plan, target, "aft_bias", rank > 0, false);
     clattn__stage_operand(plan, stage, w.at);
     clattn__stage_long(plan, stage, w.row);
-    clattn__stage_operand(plan, stage, rank > 0 ? factor.at : none);
+    clattn__stage_operand(plan, stage, rank > 0 ? factor.at : clattn__none());
     clattn__stage_long(plan, stage, factor.row);
     clattn__stage_operand(plan, stage, to);
     clattn__stage_long(plan, stage, count);
@@ -59,7 +57,7 @@ void clattn__aft_transpose(clattn__plan *plan, const clattn__target *target, cla
 
 void clattn__aft_taps(clattn__plan *plan, const clattn__target *target, clattn__operand taps, clattn__operand gamma,
                       clattn__operand beta, clattn__operand to, int64_t heads, int64_t count) {
-    clattn__stage *stage = start(plan, target, "aft_taps", false, gamma.slot != CLATTN__SLOT_NONE);
+    clattn__stage *stage = start(plan, target, "aft_taps", false, clattn__given(gamma));
     clattn__stage_operand(plan, stage, taps);
     clattn__stage_operand(plan, stage, gamma);
     clattn__stage_operand(plan, stage, beta);

@@ -1,13 +1,11 @@
 /* aft: the core's stages, cl/aft.cl, aft_scan.cl, aft_matrix.cl and aft_full.cl. */
 #include "variant/aft_division.h"
 
-static const clattn__operand none = {CLATTN__SLOT_NONE, 0};
-
 static clattn__aft_division divide(const clattn__aft *aft, const clattn__target *target, int vectors, int64_t tb) {
     return clattn__aft_divide(aft, target, clattn__aft_by_head(aft), vectors, tb);
 }
 
-static bool has_traces(const clattn__aft *aft) { return aft->traces.slot != CLATTN__SLOT_NONE; }
+static bool has_traces(const clattn__aft *aft) { return clattn__given(aft->traces); }
 
 /* TRACES_PARAMETERS of cl/include/aft.h. */
 static void trace_args(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft) {
@@ -23,7 +21,7 @@ static clattn__stage *start_gated(clattn__plan *plan, const clattn__aft *aft, co
     clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft", kernel);
     clattn__stage_define(plan, stage, "CAUSAL", aft->causal);
     clattn__stage_define(plan, stage, "TOTAL", !aft->causal);
-    clattn__stage_define(plan, stage, "POSITION", aft->position.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "POSITION", clattn__given(aft->position));
     return stage;
 }
 
@@ -69,7 +67,7 @@ static void add_gated(clattn__plan *plan, const clattn__target *target, const cl
 /* The total of each channel is known: position weights are in it. */
 static clattn__aft without_position(const clattn__aft *aft) {
     clattn__aft bare = *aft;
-    bare.position = none;
+    bare.position = clattn__none();
     return bare;
 }
 
@@ -91,7 +89,7 @@ static clattn__stage *start_matrix(clattn__plan *plan, const clattn__aft *aft, c
                                    const char *kernel) {
     clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft_matrix", kernel);
     clattn__stage_define(plan, stage, "CAUSAL", aft->causal);
-    clattn__stage_define(plan, stage, "POSITION", aft->position.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "POSITION", clattn__given(aft->position));
     clattn__stage_define(plan, stage, "DH", aft->head_size);
     return stage;
 }
@@ -155,8 +153,8 @@ static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__a
     clattn__aft_view_args(plan, stage, &aft->v);
     clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, before);
-    clattn__stage_operand(plan, stage, aft->causal ? none : after);
-    clattn__stage_operand(plan, stage, simple ? none : aft->bias);
+    clattn__stage_operand(plan, stage, aft->causal ? clattn__none() : after);
+    clattn__stage_operand(plan, stage, simple ? clattn__none() : aft->bias);
     clattn__stage_long(plan, stage, aft->bias_row);
     clattn__stage_long(plan, stage, aft->bias_head);
     clattn__aft_extents(plan, stage, aft, d);
@@ -254,7 +252,7 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     clattn__stage_operand(plan, stage, tops);
     clattn__stage_operand(plan, stage, aft->bias);
     clattn__stage_long(plan, stage, aft->bias_row);
-    clattn__stage_operand(plan, stage, aft->rank > 0 ? aft->factor : none);
+    clattn__stage_operand(plan, stage, aft->rank > 0 ? aft->factor : clattn__none());
     clattn__stage_long(plan, stage, aft->columns);
     clattn__stage_long(plan, stage, aft->rank);
     clattn__stage_operand(plan, stage, aft->lengths);
@@ -264,7 +262,7 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     clattn__stage_int(plan, stage, (int32_t)d.count);
     clattn__stage_long(plan, stage, d.blocks);
     trace_args(plan, stage, aft);
-    clattn__stage_operand(plan, stage, has_traces(aft) ? clattn__aft_peaks(aft) : none);
+    clattn__stage_operand(plan, stage, has_traces(aft) ? clattn__aft_peaks(aft) : clattn__none());
     clattn__stage_range(stage, clattn__ceil_div(d.count, (int64_t)d.wg * t.cv), clattn__ceil_div(aft->length, t.bm),
                         aft->batch, d.wg);
     stage->local_bytes = d.wg > 1 ? (size_t)t.bm * (size_t)(t.bn + 2) * sizeof(float) : 0;

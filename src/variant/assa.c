@@ -6,8 +6,6 @@
 
 #include "core/layout.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 /* ---- checks ---- */
 
 static clattn_status check_numbers(const clattn_assa_problem *p, clattn__error *error) {
@@ -133,10 +131,6 @@ void clattn__assa_bind(clattn__plan *plan, const clattn_assa_problem *p) {
             clattn__plan_bind(plan, extras[i].slot, extras[i].rule.name, extras[i].tensor, false);
 }
 
-clattn__operand clattn__assa_optional(int slot, const clattn_tensor *tensor) {
-    return clattn__layout_absent(tensor) ? absent : (clattn__operand){slot, 0};
-}
-
 clattn__sizes clattn__assa_sizes(const clattn_assa_problem *p) {
     return (clattn__sizes){p->q.shape[0], p->q.shape[1], p->k.shape[1], p->q.shape[2],
                            p->k.shape[2], p->q.shape[3], p->v.shape[3]};
@@ -149,7 +143,7 @@ float clattn__assa_scale(const clattn_assa_problem *p) {
 static clattn__operand leave(clattn__plan *plan, int slot, const clattn_tensor *tensor, bool wanted, int64_t count) {
     if (clattn__layout_absent(tensor) && wanted)
         return clattn__plan_save(plan, CLATTN_ASSA_SAVED, count);
-    return clattn__assa_optional(slot, tensor);
+    return clattn__slot_of(slot, tensor);
 }
 
 clattn__assa_left clattn__assa_leave(clattn__plan *plan, const clattn_assa_problem *p) {
@@ -180,8 +174,8 @@ static void plan_topk(const clattn_assa_problem *p, const clattn__target *target
                            .indices = left.indices,
                            .scores = left.scores,
                            .lse = left.lse,
-                           .key_lengths = clattn__assa_optional(CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths),
-                           .query_lengths = clattn__assa_optional(CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths),
+                           .key_lengths = clattn__slot_of(CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths),
+                           .query_lengths = clattn__slot_of(CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths),
                            .scale = clattn__assa_scale(p),
                            .k = p->top,
                            .right = p->causal != CLATTN_CAUSAL_NONE ? 0 : -1,
@@ -200,12 +194,12 @@ void clattn__assa_prepare(clattn__plan *plan, const clattn__target *target, cons
                           clattn__operand *mix, clattn__operand *table) {
     const int64_t heads = p->q.shape[1];
     *mix = clattn__plan_scratch(plan, CLATTN__ASSA_MIX_FLOATS);
-    *table = absent;
-    clattn__assa_mix(plan, target, (clattn__operand){CLATTN_ASSA_MIX, 0}, *mix);
+    *table = clattn__none();
+    clattn__assa_mix(plan, target, clattn__slot(CLATTN_ASSA_MIX), *mix);
     if (p->window == 0)
         return;
     *table = clattn__plan_scratch(plan, clattn__assa_table_floats(p->window, heads));
-    clattn__assa_table(plan, target, p->window, heads, (clattn__operand){CLATTN_ASSA_TABLE, 0}, *table);
+    clattn__assa_table(plan, target, p->window, heads, clattn__slot(CLATTN_ASSA_TABLE), *table);
 }
 
 static void plan_adaptive(const clattn_assa_problem *p, const clattn__assa_window *window, const clattn__target *target,
@@ -215,8 +209,8 @@ static void plan_adaptive(const clattn_assa_problem *p, const clattn__assa_windo
                             .q = clattn__view_of(CLATTN_ASSA_Q, &p->q),
                             .o = clattn__view_of(CLATTN_ASSA_O, &p->o),
                             .lse = clattn__assa_leave(plan, p).lse,
-                            .key_lengths = absent,
-                            .query_lengths = absent,
+                            .key_lengths = clattn__none(),
+                            .query_lengths = clattn__none(),
                             .scale = clattn__assa_scale(p),
                             .right = -1,
                             .window = *window};

@@ -68,11 +68,10 @@ clattn_status clattn__assa_window_check(int64_t side, const int64_t grid[2], int
 /* The grid has this many tokens; true of no window. */
 clattn_status clattn__assa_length_check(const clattn__assa_window *window, int64_t length, clattn__error *error);
 
-/* A checked problem: bind its tensors; its sizes and scale; a tensor that may be absent. */
+/* A checked problem: bind its tensors; its sizes and scale. */
 void clattn__assa_bind(clattn__plan *plan, const clattn_assa_problem *problem);
 clattn__sizes clattn__assa_sizes(const clattn_assa_problem *problem);
 float clattn__assa_scale(const clattn_assa_problem *problem);
-clattn__operand clattn__assa_optional(int slot, const clattn_tensor *tensor);
 
 /* What forward writes beside o: the caller's own tensors, and, where it trains, what else backward reads, saved. Slot
  * NONE: not written. listed: backward goes by the lists, else by all pairs. */

@@ -92,14 +92,14 @@ static void add_strides(clattn__plan *plan, clattn__stage *stage, const clattn__
 
 void clattn__assa_mixed_append(clattn__plan *plan, const clattn__target *target, const clattn__assa_mixed *m) {
     const clattn__tile *tile = &target->attention;
-    const bool relu = m->mix.slot != CLATTN__SLOT_NONE, windows = m->window.side > 0;
+    const bool relu = clattn__given(m->mix), windows = m->window.side > 0;
     clattn__stage *stage = clattn__plan_kernel(plan, "assa", "assa_mixed");
     clattn__attention_shape(plan, stage, target, &m->sizes, m->q.type, m->o.type);
     clattn__stage_define(plan, stage, "RELU", relu);
     clattn__stage_define(plan, stage, "WINDOW", windows);
     clattn__stage_define(plan, stage, "ONE_BLOCK", windows && m->sizes.keys <= tile->bn);
-    clattn__stage_define(plan, stage, "HAS_LSE", m->lse.slot != CLATTN__SLOT_NONE);
-    if (tile->wg > 1 && m->lse.slot != CLATTN__SLOT_NONE)
+    clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(m->lse));
+    if (tile->wg > 1 && clattn__given(m->lse))
         stage->local_bytes += sizeof(float) * (size_t)tile->bm;
     if (tile->wg > 1 && relu)
         stage->local_bytes += sizeof(float) * (size_t)(tile->bm * (tile->bn + 2));

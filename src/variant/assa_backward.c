@@ -5,8 +5,6 @@
 
 #include "core/tile.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 enum form { SOFTMAX, MIXED, REST };
 
 static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const char *file, const char *name,
@@ -102,10 +100,10 @@ void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *targe
     const uint64_t mark = plan->workspace_used;
     const int64_t count = p->sizes.batch * p->sizes.heads * p->sizes.queries; /* windows tile the tokens */
     const clattn__operand sums = clattn__plan_scratch(plan, count), squares = clattn__plan_scratch(plan, count);
-    pairs_rows(plan, target, p, p->mix.slot == CLATTN__SLOT_NONE ? SOFTMAX : MIXED, g, sums, squares);
-    if (grad_table.slot != CLATTN__SLOT_NONE)
+    pairs_rows(plan, target, p, clattn__given(p->mix) ? MIXED : SOFTMAX, g, sums, squares);
+    if (clattn__given(grad_table))
         pairs_table(plan, target, p, g, sums, grad_table);
-    if (grad_mix.slot != CLATTN__SLOT_NONE)
+    if (clattn__given(grad_mix))
         pairs_mix(plan, target, p, count, sums, squares, grad_mix);
     clattn__plan_release(plan, mark);
 }
@@ -227,8 +225,8 @@ static void list_rest(clattn__plan *plan, const clattn__target *target, const cl
                       const clattn__core_gradients *g) {
     l->rest_q = sum_of(plan, p, &g->q, p->sizes.heads, p->sizes.queries);
     l->rest_k = sum_of(plan, p, &g->k, p->sizes.kv_heads, p->sizes.keys);
-    const clattn__core_gradients rest = {.o = g->o, .q = l->rest_q, .k = l->rest_k, .v = {.at = absent}};
-    pairs_rows(plan, target, p, REST, &rest, l->sums, absent);
+    const clattn__core_gradients rest = {.o = g->o, .q = l->rest_q, .k = l->rest_k, .v = {.at = clattn__none()}};
+    pairs_rows(plan, target, p, REST, &rest, l->sums, clattn__none());
 }
 
 void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
@@ -237,8 +235,8 @@ void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target
     const uint64_t mark = plan->workspace_used;
     lists l = {.indices = indices,
                .scores = scores,
-               .rest_q = {.at = absent},
-               .rest_k = {.at = absent},
+               .rest_q = {.at = clattn__none()},
+               .rest_k = {.at = clattn__none()},
                .k = k,
                .all = normalise_all};
     list_reserve(plan, target, p, &l, g);

@@ -2,8 +2,6 @@
 #include "core/layout.h"
 #include "variant/assa_backward.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 /* ---- checks ---- */
 
 /* Gradients that may be missing: of what the mode may not have. */
@@ -69,10 +67,10 @@ static clattn__assa_pairs pairs_of(const clattn_assa_problem *p, const clattn__a
                                 .k = clattn__view_of(CLATTN_ASSA_K, &p->k),
                                 .v = clattn__view_of(CLATTN_ASSA_V, &p->v),
                                 .lse = lse,
-                                .mix = absent,
-                                .table = absent,
-                                .key_lengths = clattn__assa_optional(CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths),
-                                .query_lengths = clattn__assa_optional(CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths),
+                                .mix = clattn__none(),
+                                .table = clattn__none(),
+                                .key_lengths = clattn__slot_of(CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths),
+                                .query_lengths = clattn__slot_of(CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths),
                                 .scale = clattn__assa_scale(p),
                                 .right = p->causal != CLATTN_CAUSAL_NONE ? 0 : -1,
                                 .bottom_right = p->causal == CLATTN_CAUSAL_BOTTOM_RIGHT,
@@ -92,9 +90,8 @@ static void append(const clattn_assa_problem *p, const clattn__assa_window *wind
         clattn__assa_topk_backward(plan, target, &pairs, left.indices, left.scores, p->top,
                                    p->normalise == CLATTN_ASSA_ALL, &g);
     else
-        clattn__assa_pairs_backward(plan, target, &pairs, &g,
-                                    clattn__assa_optional(CLATTN_ASSA_GRAD_TABLE, &p->grad_table),
-                                    clattn__assa_optional(CLATTN_ASSA_GRAD_MIX, &p->grad_mix));
+        clattn__assa_pairs_backward(plan, target, &pairs, &g, clattn__slot_of(CLATTN_ASSA_GRAD_TABLE, &p->grad_table),
+                                    clattn__slot_of(CLATTN_ASSA_GRAD_MIX, &p->grad_mix));
 }
 
 clattn_status clattn__assa_core_backward(const void *problem, const clattn__target *target, clattn__plan *plan,

@@ -3,8 +3,6 @@
 
 #include "variant/assa.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 static int64_t round_up(int64_t value, int64_t step) { return clattn__ceil_div(value, step) * step; }
 
 /* Entries of a list: room for k, and about as much again before the next cut. */
@@ -80,16 +78,15 @@ static void append_select(clattn__plan *plan, const clattn__target *target, cons
     const int64_t blocks = clattn__ceil_div(t->sizes.queries, tile->bm) * t->sizes.heads * t->sizes.batch;
     const int64_t groups = cap > 0 || blocks < group_limit(target) ? blocks : group_limit(target);
     const int64_t entries = cap > 0 ? 0 : groups * tile->bm * capacity;
-    const clattn__operand list_scores = cap > 0 ? absent : clattn__plan_scratch(plan, entries);
-    const clattn__operand list_keys = cap > 0 ? absent : clattn__plan_scratch(plan, entries);
+    const clattn__operand list_scores = cap > 0 ? clattn__none() : clattn__plan_scratch(plan, entries);
+    const clattn__operand list_keys = cap > 0 ? clattn__none() : clattn__plan_scratch(plan, entries);
 
     clattn__stage *stage = clattn__plan_kernel(plan, "assa_topk", "assa_topk");
     clattn__attention_shape(plan, stage, target, &t->sizes, t->q.type, t->o.type);
     clattn__stage_define(plan, stage, "CAP", cap);
     clattn__stage_define(plan, stage, "NORMALISE_ALL", t->normalise_all);
-    clattn__stage_define(plan, stage, "HAS_LISTS",
-                         t->indices.slot != CLATTN__SLOT_NONE || t->scores.slot != CLATTN__SLOT_NONE);
-    clattn__stage_define(plan, stage, "HAS_LSE", t->lse.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "HAS_LISTS", clattn__given(t->indices) || clattn__given(t->scores));
+    clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(t->lse));
     const clattn__operand operands[] = {t->q.at, t->packed.keys, t->packed.values, t->o.at,     t->indices, t->scores,
                                         t->lse,  t->key_lengths, t->query_lengths, list_scores, list_keys};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
@@ -106,8 +103,8 @@ static void append_all(clattn__plan *plan, const clattn__target *target, const c
                               .q = t->q,
                               .o = t->o,
                               .packed = t->packed,
-                              .mix = absent,
-                              .table = absent,
+                              .mix = clattn__none(),
+                              .table = clattn__none(),
                               .lse = t->lse,
                               .lse_stride = {t->lse_stride[0], t->lse_stride[1], t->lse_stride[2]},
                               .key_lengths = t->key_lengths,
@@ -119,7 +116,7 @@ static void append_all(clattn__plan *plan, const clattn__target *target, const c
 }
 
 void clattn__assa_topk_append(clattn__plan *plan, const clattn__target *target, const clattn__assa_topk *t) {
-    const bool listed = t->indices.slot != CLATTN__SLOT_NONE || t->scores.slot != CLATTN__SLOT_NONE;
+    const bool listed = clattn__given(t->indices) || clattn__given(t->scores);
     if (t->k >= t->sizes.keys && !listed)
         append_all(plan, target, t);
     else

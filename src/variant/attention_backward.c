@@ -77,7 +77,7 @@ clattn__operand clattn__stream_columns(clattn__plan *plan, const clattn__target 
 
 static clattn__streams both(clattn__plan *plan, const clattn__target *target, const clattn__stream *first,
                             const clattn__stream *second, bool second_rows) {
-    clattn__streams streams = {.second_rows = {CLATTN__SLOT_NONE, 0}};
+    clattn__streams streams = {.second_rows = clattn__none()};
     streams.first_panels = clattn__stream_panels(plan, target, first);
     streams.second_panels = clattn__stream_panels(plan, target, second);
     streams.first_rows = clattn__stream_rows(plan, target, first);

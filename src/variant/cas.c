@@ -171,7 +171,7 @@ clattn__cas_shape clattn__cas_shape_of(const clattn_cas_problem *p) {
         .heads = p->k.shape[1],
         .length = p->k.shape[2],
         .size = p->v.shape[3],
-        .lengths = clattn__layout_absent(&p->lengths) ? clattn__cas_none() : (clattn__operand){CLATTN_CAS_LENGTHS, 0},
+        .lengths = clattn__slot_of(CLATTN_CAS_LENGTHS, &p->lengths),
     };
 }
 
@@ -186,7 +186,7 @@ static clattn__operand reserve(clattn__plan *plan, bool save, int64_t count) {
 clattn__cas_core_saved clattn__cas_save_core(clattn__plan *plan, const clattn_cas_problem *p) {
     const clattn__cas_shape shape = clattn__cas_shape_of(p);
     const int64_t rows = shape.batch * shape.heads;
-    const clattn__operand none = clattn__cas_none();
+    const clattn__operand none = clattn__none();
     clattn__cas_core_saved saved = {.steps = none, .pool = {none, none}};
     saved.scores = reserve(plan, p->train && !p->causal, rows * shape.length);
     if (!p->causal)
@@ -212,7 +212,7 @@ static void append_stages(const clattn_cas_problem *p, const clattn__target *tar
     const int64_t span = clattn__cas_span(target, shape.batch * shape.heads, shape.length, BLOCK);
     const clattn__cas_parts parts = sum_parts(plan, target, &shape, saved.scores, &v, &o, span);
     clattn__cas_merge(plan, target, shape.batch, shape.heads, &parts, &saved.pool);
-    clattn__cas_spread(plan, target, &shape, saved.pool.means, clattn__cas_none(), &o);
+    clattn__cas_spread(plan, target, &shape, saved.pool.means, clattn__none(), &o);
 }
 
 clattn_status clattn__cas_core(const void *problem, const clattn__target *target, clattn__plan *plan,

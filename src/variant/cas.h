@@ -178,6 +178,4 @@ static inline clattn__stage *clattn__cas_loading(clattn__plan *plan, const clatt
     return stage;
 }
 
-static inline clattn__operand clattn__cas_none(void) { return (clattn__operand){CLATTN__SLOT_NONE, 0}; }
-
 #endif

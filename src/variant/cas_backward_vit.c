@@ -57,7 +57,7 @@ static void to_weights(clattn__plan *plan, const mix *x, clattn__operand sums, i
     add_operands(plan, stage, operands, 7);
     clattn__stage_long(plan, stage, x->m->batch * x->bands);
     clattn__stage_int(plan, stage, rows);
-    clattn__stage_int(plan, stage, norms.slot == CLATTN__SLOT_NONE);
+    clattn__stage_int(plan, stage, !clattn__given(norms));
     clattn__stage_int(plan, stage, x->g->grad.accumulate);
     clattn__stage_range(stage, clattn__ceil_div(x->m->model_size, CHUNK), 1, 1, clattn__cas_group(x->target));
 }
@@ -68,14 +68,14 @@ static void convolutions(clattn__plan *plan, const mix *x) {
                                     x->g->grad_y, x->grad_m,   x->g->grad_qkv,      x->sums};
     add_operands(plan, stage, last, 9);
     cover(plan, stage, x, 1, true);
-    to_weights(plan, x, x->sums, LAST_ROWS, clattn__cas_none(), &x->g->proj);
+    to_weights(plan, x, x->sums, LAST_ROWS, clattn__none(), &x->g->proj);
 
     stage = append(plan, x, "cas_backward_mix");
     const clattn__operand inner[] = {x->m->qkv, x->m->gates, x->m->channel_gates, x->m->dwc, x->grad_m,
                                      x->grad_z, x->sums};
     add_operands(plan, stage, inner, 7);
     cover(plan, stage, x, 1, true);
-    to_weights(plan, x, x->sums, MIX_ROWS, clattn__cas_none(), &x->g->dwc);
+    to_weights(plan, x, x->sums, MIX_ROWS, clattn__none(), &x->g->dwc);
 }
 
 /* The channel gates: their matrices, and the means that they are made from. */
@@ -95,9 +95,9 @@ static void channels(clattn__plan *plan, const mix *x) {
                                                    .row_head = d,
                                                    .a = after(x->channel_slopes, o * batch * d),
                                                    .x = after(x->m->means, o * batch * d),
-                                                   .s = clattn__cas_none(),
+                                                   .s = clattn__none(),
                                                    .dw = x->g->channels[o],
-                                                   .db = clattn__cas_none(),
+                                                   .db = clattn__none(),
                                                    .grad = x->g->grad});
     clattn__cas_apply_flipped(
         plan, x->target,

@@ -26,7 +26,7 @@ void clattn__cas_taps(clattn__plan *plan, const clattn__target *target, int64_t 
     clattn__stage_operand(plan, stage, weight);
     clattn__stage_operand(plan, stage, bias);
     for (int i = 0; i < 4; i++)
-        clattn__stage_operand(plan, stage, norm ? norm[i] : clattn__cas_none());
+        clattn__stage_operand(plan, stage, norm ? norm[i] : clattn__none());
     clattn__stage_operand(plan, stage, to);
     clattn__stage_long(plan, stage, model_size);
 }
@@ -92,9 +92,9 @@ static void gate_channels(clattn__plan *plan, const clattn__target *target, cons
                                                .row_head = d,
                                                .sigmoid = true,
                                                .w = m->channels,
-                                               .bias = clattn__cas_none(),
+                                               .bias = clattn__none(),
                                                .from = m->means,
-                                               .lengths = clattn__cas_none(),
+                                               .lengths = clattn__none(),
                                                .to = m->channel_gates});
 }
 

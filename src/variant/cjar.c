@@ -5,8 +5,6 @@
 
 #include "core/layout.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 clattn__sizes clattn__cjar_memory_sizes(int64_t memory, int64_t heads, int64_t head_size) {
     return (clattn__sizes){1, heads, heads, 0, memory, head_size, head_size};
 }
@@ -38,7 +36,7 @@ static clattn__operand prefix(clattn__plan *plan, const clattn__target *target, 
 }
 
 void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c) {
-    const clattn__operand sums = c->masked == CLATTN_CJAR_MULTIPLY ? prefix(plan, target, c) : absent;
+    const clattn__operand sums = c->masked == CLATTN_CJAR_MULTIPLY ? prefix(plan, target, c) : clattn__none();
     clattn__stage *stage = clattn__plan_kernel(plan, "cjar", "cjar_forward");
     clattn__attention_shape(plan, stage, target, &c->sizes, c->q.type, c->o.type);
     if (target->attention.wg > 1) /* what the memory sees, and ranges of links */
@@ -191,14 +189,13 @@ clattn__cjar clattn__cjar_canonical(const clattn_cjar_problem *p, clattn__plan *
                       .v = clattn__view_of(CLATTN_CJAR_V, &p->v),
                       .o = clattn__view_of(CLATTN_CJAR_O, &p->o),
                       .memory = has_memory(p) ? p->memory_k.shape[1] : 0,
-                      .memory_keys = absent,
-                      .memory_values = absent,
-                      .key_rows = absent,
-                      .saved = absent,
-                      .link_rows = links ? (clattn__operand){CLATTN_CJAR_LINK_ROWS, 0} : absent,
-                      .link_keys = links ? (clattn__operand){CLATTN_CJAR_LINK_KEYS, 0} : absent,
-                      .lengths =
-                          clattn__layout_absent(&p->lengths) ? absent : (clattn__operand){CLATTN_CJAR_LENGTHS, 0},
+                      .memory_keys = clattn__none(),
+                      .memory_values = clattn__none(),
+                      .key_rows = clattn__none(),
+                      .saved = clattn__none(),
+                      .link_rows = clattn__slot_if(links, CLATTN_CJAR_LINK_ROWS),
+                      .link_keys = clattn__slot_if(links, CLATTN_CJAR_LINK_KEYS),
+                      .lengths = clattn__slot_of(CLATTN_CJAR_LENGTHS, &p->lengths),
                       .link_count = links ? p->link_keys.shape[0] : 0,
                       .scale = p->scale != 0 ? p->scale : 1.0f / sqrtf((float)s[3]),
                       .left = p->window_left,

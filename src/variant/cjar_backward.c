@@ -8,8 +8,6 @@
  * CHUNKS  most work-items that sort links, each with a count for every key */
 enum { SPAN = 1024, BLOCK = 256, CHUNKS = 64 };
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 static void operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, size_t count) {
     for (size_t i = 0; i < count; i++)
         clattn__stage_operand(plan, stage, list[i]);
@@ -137,9 +135,9 @@ static hidden hidden_keys(clattn__plan *plan, const clattn__target *target, cons
 static void keys(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
                  const clattn__cjar_gradients *g, const clattn__streams *queries, clattn__operand terms) {
     const uint64_t mark = plan->workspace_used;
-    const hidden h =
-        c->masked == CLATTN_CJAR_MULTIPLY ? hidden_keys(plan, target, c, queries, terms) : (hidden){absent, absent};
-    const by_key links = c->link_count > 0 ? transpose(plan, c) : (by_key){absent, absent};
+    const hidden h = c->masked == CLATTN_CJAR_MULTIPLY ? hidden_keys(plan, target, c, queries, terms)
+                                                       : (hidden){clattn__none(), clattn__none()};
+    const by_key links = c->link_count > 0 ? transpose(plan, c) : (by_key){clattn__none(), clattn__none()};
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_keys", c->q.type, g->core.k.type, c->sizes.keys);
     const clattn__operand list[] = {c->k.at,
                                     c->v.at,
@@ -190,7 +188,7 @@ static void memory(clattn__plan *plan, const clattn__target *target, const clatt
     clattn__stage_float(plan, stage, c->scale);
     clattn__stage_range(stage, clattn__ceil_div(c->memory, tile.bm) * spans, s->heads, s->batch, tile.wg);
     stage = kernel(plan, target, c, "cjar_backward_gather", CLATTN_F32, g->memory_k.type, 0);
-    const clattn__operand sums[] = {parts, g->memory_k.at, g->one_memory ? absent : g->memory_v.at};
+    const clattn__operand sums[] = {parts, g->memory_k.at, g->one_memory ? clattn__none() : g->memory_v.at};
     OPERANDS(sums);
     clattn__stage_long(plan, stage, count);
     clattn__stage_int(plan, stage, g->accumulate);

@@ -2,8 +2,6 @@
 #include "core/layout.h"
 #include "variant/cjar_backward.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 static clattn__gradient_tensors tensors_of(const clattn_cjar_problem *p) {
     return (clattn__gradient_tensors){
         CLATTN_CJAR_GRAD_O, {&p->o, &p->q, &p->k, &p->v}, {&p->grad_o, &p->grad_q, &p->grad_k, &p->grad_v}};
@@ -50,8 +48,8 @@ clattn_status clattn__cjar_core_backward(const void *problem, const clattn__targ
     }
     clattn__cjar c = clattn__cjar_canonical(p, plan);
     clattn__cjar_gradients g = {.core = clattn__gradient_tensors_bind(plan, &gradients),
-                                .memory_key_rows = absent,
-                                .memory_value_panels = absent};
+                                .memory_key_rows = clattn__none(),
+                                .memory_value_panels = clattn__none()};
     if (c.memory > 0)
         pack_memory(plan, target, p, &c, &g);
     clattn__cjar_backward_append(plan, target, &c, &g);

@@ -7,15 +7,13 @@
 
 #include "core/layout.h"
 
-static const clattn__operand absent = {CLATTN__SLOT_NONE, 0};
-
 void clattn__dense_append(clattn__plan *plan, const clattn__target *target, const clattn__dense *d) {
-    const bool has_bias = d->bias.slot != CLATTN__SLOT_NONE;
+    const bool has_bias = clattn__given(d->bias);
     clattn__stage *stage = clattn__plan_kernel(plan, "dense", "dense_forward");
     clattn__attention_shape(plan, stage, target, &d->sizes, d->q.type, d->o.type);
     clattn__stage_define(plan, stage, "HAS_BIAS", has_bias);
     clattn__stage_define(plan, stage, "HIDDEN_INSIDE", has_bias);
-    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE || d->saved.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(d->lse) || clattn__given(d->saved));
     const clattn__operand operands[] = {d->q.at, d->packed.keys, d->packed.values, d->o.at,         d->bias,
                                         d->lse,  d->saved,       d->key_lengths,   d->query_lengths};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
@@ -120,10 +118,6 @@ void clattn__dense_bind(clattn__plan *plan, const clattn_dense_problem *p) {
             clattn__plan_bind(plan, tensors[i].slot, tensors[i].name, tensors[i].tensor, false);
 }
 
-static clattn__operand optional(int slot, const clattn_tensor *tensor) {
-    return clattn__layout_absent(tensor) ? absent : (clattn__operand){slot, 0};
-}
-
 clattn__dense clattn__dense_canonical(const clattn_dense_problem *p, clattn__plan *plan) {
     clattn__dense d = {.sizes = {p->q.shape[0], p->q.shape[1], p->k.shape[1], p->q.shape[2], p->k.shape[2],
                                  p->q.shape[3], p->v.shape[3]},
@@ -131,11 +125,11 @@ clattn__dense clattn__dense_canonical(const clattn_dense_problem *p, clattn__pla
                        .k = clattn__view_of(CLATTN_DENSE_K, &p->k),
                        .v = clattn__view_of(CLATTN_DENSE_V, &p->v),
                        .o = clattn__view_of(CLATTN_DENSE_O, &p->o),
-                       .bias = optional(CLATTN_DENSE_BIAS, &p->bias),
-                       .lse = optional(CLATTN_DENSE_LSE, &p->lse),
-                       .saved = absent,
-                       .key_lengths = optional(CLATTN_DENSE_KEY_LENGTHS, &p->key_lengths),
-                       .query_lengths = optional(CLATTN_DENSE_QUERY_LENGTHS, &p->query_lengths),
+                       .bias = clattn__slot_of(CLATTN_DENSE_BIAS, &p->bias),
+                       .lse = clattn__slot_of(CLATTN_DENSE_LSE, &p->lse),
+                       .saved = clattn__none(),
+                       .key_lengths = clattn__slot_of(CLATTN_DENSE_KEY_LENGTHS, &p->key_lengths),
+                       .query_lengths = clattn__slot_of(CLATTN_DENSE_QUERY_LENGTHS, &p->query_lengths),
                        .scale = p->scale,
                        .left = p->windowed ? p->window_left : -1,
                        .right = p->windowed ? p->window_right : -1,

@@ -4,7 +4,7 @@
 #include "core/layout.h"
 
 void clattn__dense_bias_defines(clattn__plan *plan, clattn__stage *stage, const clattn__dense *d) {
-    const bool has_bias = d->bias.slot != CLATTN__SLOT_NONE;
+    const bool has_bias = clattn__given(d->bias);
     clattn__stage_define(plan, stage, "HAS_BIAS", has_bias);
     clattn__stage_define(plan, stage, "HIDDEN_INSIDE", has_bias);
 }

@@ -59,8 +59,8 @@ static void defines(clattn__plan *plan, clattn__stage *stage, const split *f, co
     clattn__stage_define(plan, stage, "DV", d->sizes.value_size);
     clattn__stage_define(plan, stage, "TYPE_Q", d->q.type);
     clattn__stage_define(plan, stage, "TYPE_O", d->o.type);
-    clattn__stage_define(plan, stage, "HAS_BIAS", d->bias.slot != CLATTN__SLOT_NONE);
-    clattn__stage_define(plan, stage, "HAS_LSE", d->lse.slot != CLATTN__SLOT_NONE || d->saved.slot != CLATTN__SLOT_NONE);
+    clattn__stage_define(plan, stage, "HAS_BIAS", clattn__given(d->bias));
+    clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(d->lse) || clattn__given(d->saved));
 }
 
 static void longs(clattn__plan *plan, clattn__stage *stage, const int64_t *values, int count) {
