@@ -50,10 +50,10 @@ void clattn__layout_text(const clattn_tensor *tensor, char *data, size_t size) {
 }
 
 static clattn_status check_type(const clattn_tensor *t, const clattn__layout_rule *r, clattn__error *error) {
-    if (r->integer && t->type != r->integer_type)
+    if (r->typed && t->type != r->type)
         return clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be %s", r->name,
-                            clattn_type_name(t->type), clattn_type_name(r->integer_type));
-    if (!r->integer && t->type != CLATTN_F32 && t->type != CLATTN_F16 && t->type != CLATTN_BF16)
+                            clattn_type_name(t->type), clattn_type_name(r->type));
+    if (!r->typed && t->type != CLATTN_F32 && t->type != CLATTN_F16 && t->type != CLATTN_BF16)
         return clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be f32, f16 or bf16", r->name,
                             clattn_type_name(t->type));
     return CLATTN_SUCCESS;
@@ -68,21 +68,22 @@ static clattn_status bad_shape(const clattn_tensor *t, const clattn__layout_rule
     return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s has shape %s, but must have %s", r->name, got, want);
 }
 
-static clattn_status check_stride(const clattn_tensor *t, const clattn__layout_rule *r, int axis, clattn__error *error) {
+static clattn_status check_stride(const clattn_tensor *t, const clattn__layout_rule *r, int axis,
+                                  clattn__error *error) {
     const int64_t stride = t->stride[axis], shape = t->shape[axis];
     if (stride < 0)
-        return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s has stride %" PRId64 " along axis %d, but must have at least 0",
-                            r->name, stride, axis);
+        return clattn__fail(error, CLATTN_INVALID_SHAPE,
+                            "%s has stride %" PRId64 " along axis %d, but must have at least 0", r->name, stride, axis);
     if (axis == t->rank - 1 && shape > 1 && stride != 1)
-        return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s has innermost stride %" PRId64 ", but must have 1", r->name,
-                            stride);
+        return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s has innermost stride %" PRId64 ", but must have 1",
+                            r->name, stride);
     if (r->output && shape > 1 && stride == 0)
         return clattn__fail(error, CLATTN_INVALID_SHAPE,
-                            "%s is an output of extent %" PRId64 " along axis %d, but has stride 0 there", r->name, shape,
-                            axis);
+                            "%s is an output of extent %" PRId64 " along axis %d, but has stride 0 there", r->name,
+                            shape, axis);
     if (shape > 1 && stride > INT64_MAX / 8 / shape)
-        return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s: extent %" PRId64 " times stride %" PRId64 " overflows", r->name,
-                            shape, stride);
+        return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s: extent %" PRId64 " times stride %" PRId64 " overflows",
+                            r->name, shape, stride);
     return CLATTN_SUCCESS;
 }
 
@@ -100,6 +101,8 @@ static clattn_status check_count(const clattn_tensor *t, const clattn__layout_ru
 }
 
 clattn_status clattn__layout_check(const clattn_tensor *t, const clattn__layout_rule *r, clattn__error *error) {
+    if (r->optional && clattn__layout_absent(t))
+        return CLATTN_SUCCESS;
     clattn_status status = check_type(t, r, error);
     if (status != CLATTN_SUCCESS)
         return status;
@@ -114,12 +117,17 @@ clattn_status clattn__layout_check(const clattn_tensor *t, const clattn__layout_
     return check_count(t, r, error);
 }
 
-clattn_status clattn__gradient_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like,
-                                     clattn_type type, bool output, clattn__error *error) {
+clattn_status clattn__like_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like, bool output,
+                                 clattn__error *error) {
     clattn__layout_rule rule = {.name = name, .rank = like->rank, .output = output};
     for (int i = 0; i < like->rank; i++)
         rule.shape[i] = like->shape[i];
-    clattn_status status = clattn__layout_check(tensor, &rule, error);
+    return clattn__layout_check(tensor, &rule, error);
+}
+
+clattn_status clattn__gradient_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like,
+                                     clattn_type type, bool output, clattn__error *error) {
+    clattn_status status = clattn__like_check(name, tensor, like, output, error);
     if (status == CLATTN_SUCCESS && tensor->type != type)
         status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must have %s", name,
                               clattn_type_name(tensor->type), clattn_type_name(type));
@@ -136,12 +144,13 @@ clattn_status clattn__contiguous_check(const char *name, const clattn_tensor *te
     return clattn__fail(error, CLATTN_INVALID_SHAPE, "%s is %s, but must be contiguous: %s", name, got_text, want_text);
 }
 
-clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum, clattn__error *error) {
+clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum,
+                                  clattn__error *error) {
     if (value >= minimum && value <= maximum)
         return CLATTN_SUCCESS;
     if (maximum == INT64_MAX)
-        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "%s is %" PRId64 ", but must be at least %" PRId64, name, value,
-                            minimum);
+        return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "%s is %" PRId64 ", but must be at least %" PRId64, name,
+                            value, minimum);
     return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "%s is %" PRId64 ", but must be in %" PRId64 "..%" PRId64, name,
                         value, minimum, maximum);
 }

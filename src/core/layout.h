@@ -10,18 +10,22 @@
 
 enum { CLATTN__ANY_SIZE = -1 };
 
-/* A floating tensor (f32, f16, bf16; I32/I64 when type says so) of this rank and shape (ANY_SIZE accepts any extent ≥ 0),
- * innermost stride 1, no negative stride. output: no stride 0 along an extent above 1. */
+/* A tensor of this rank and shape (ANY_SIZE accepts any extent ≥ 0), innermost stride 1, no negative stride. */
 typedef struct clattn__layout_rule {
     const char *name;
     int32_t rank;
     int64_t shape[CLATTN_MAX_RANK];
-    bool output;
-    bool integer;     /* type must be integer_type */
-    clattn_type integer_type;
+    bool output;   /* no stride 0 along an extent above 1 */
+    bool optional; /* may be absent */
+    bool typed;    /* has this type; else f32, f16 or bf16 */
+    clattn_type type;
 } clattn__layout_rule;
 
 clattn_status clattn__layout_check(const clattn_tensor *tensor, const clattn__layout_rule *rule, clattn__error *error);
+
+/* A floating tensor with the shape of another. */
+clattn_status clattn__like_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like, bool output,
+                                 clattn__error *error);
 
 /* A gradient has the shape of what it belongs to, and this type. Errors: INVALID_SHAPE, INVALID_TYPE. */
 clattn_status clattn__gradient_check(const char *name, const clattn_tensor *tensor, const clattn_tensor *like,
@@ -41,6 +45,7 @@ bool clattn__layout_equal(const clattn_tensor *a, const clattn_tensor *b);
 void clattn__layout_text(const clattn_tensor *tensor, char *text, size_t size);
 
 /* value in minimum..maximum, else INVALID_ARGUMENT naming it. */
-clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum, clattn__error *error);
+clattn_status clattn__range_check(const char *name, int64_t value, int64_t minimum, int64_t maximum,
+                                  clattn__error *error);
 
 #endif

@@ -51,10 +51,8 @@ static clattn_status check_activations(const clattn_aft_problem *p, clattn__erro
 /* A float32 tensor beside q, k, v, y. */
 static clattn_status check_float(const clattn_aft_problem *p, int slot, clattn__layout_rule rule,
                                  clattn__error *error) {
-    const clattn_tensor *t = &p->tensor[slot];
-    if (!clattn__layout_absent(t) && t->type != CLATTN_F32)
-        return clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be f32", names[slot],
-                            clattn_type_name(t->type));
+    rule.typed = true;
+    rule.type = CLATTN_F32;
     return check_rule(p, slot, rule, error);
 }
 
@@ -94,15 +92,13 @@ static clattn_status check_taps(const clattn_aft_problem *p, clattn__error *erro
 }
 
 static clattn_status check_optional(const clattn_aft_problem *p, clattn__error *error) {
-    clattn_status status = CLATTN_SUCCESS;
-    if (!absent(p, LENGTHS))
-        status =
-            check_rule(p, LENGTHS,
-                       (clattn__layout_rule){
-                           .rank = 1, .shape = {p->tensor[Q].shape[0]}, .integer = true, .integer_type = CLATTN_I32},
-                       error);
-    if (status == CLATTN_SUCCESS && is_gated(p->mode) && !absent(p, POSITION))
-        status = check_float(p, POSITION, (clattn__layout_rule){.rank = 1, .shape = {p->tensor[Q].shape[2]}}, error);
+    const int64_t *x = p->tensor[Q].shape;
+    const clattn__layout_rule lengths = {
+        .rank = 1, .shape = {x[0]}, .optional = true, .typed = true, .type = CLATTN_I32};
+    const clattn__layout_rule position = {.rank = 1, .shape = {x[2]}, .optional = true};
+    clattn_status status = check_rule(p, LENGTHS, lengths, error);
+    if (status == CLATTN_SUCCESS && is_gated(p->mode))
+        status = check_float(p, POSITION, position, error);
     return status;
 }
 

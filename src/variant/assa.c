@@ -40,20 +40,22 @@ enum { EXTRAS = 7 };
 
 static void list_extras(const clattn_assa_problem *p, extra extras[EXTRAS]) {
     const int64_t b = p->q.shape[0], h = p->q.shape[1], m = p->q.shape[2], k = p->top, line = 2 * p->window - 1;
-    const clattn__layout_rule lengths = {.rank = 1, .shape = {b}, .integer = true, .integer_type = CLATTN_I32};
+    const clattn__layout_rule lengths = {.rank = 1, .shape = {b}, .typed = true, .type = CLATTN_I32};
     const extra all[EXTRAS] = {
         {CLATTN_ASSA_INDICES,
          &p->indices,
          CLATTN_ASSA_TOPK,
-         {"indices", 4, {b, h, m, k}, .output = true, .integer = true, .integer_type = CLATTN_I32}},
+         {"indices", 4, {b, h, m, k}, .output = true, .typed = true, .type = CLATTN_I32}},
         {CLATTN_ASSA_SCORES, &p->scores, CLATTN_ASSA_TOPK, {"scores", 4, {b, h, m, k}, .output = true}},
         {CLATTN_ASSA_LSE, &p->lse, CLATTN_ASSA_TOPK, {"lse", 3, {b, h, m}, .output = true}},
         {CLATTN_ASSA_KEY_LENGTHS, &p->key_lengths, CLATTN_ASSA_TOPK, lengths},
         {CLATTN_ASSA_QUERY_LENGTHS, &p->query_lengths, CLATTN_ASSA_TOPK, lengths},
         {CLATTN_ASSA_MIX, &p->mix, CLATTN_ASSA_ADAPTIVE, {"mix", 1, {2}, .output = false}},
         {CLATTN_ASSA_TABLE, &p->table, CLATTN_ASSA_ADAPTIVE, {"table", 2, {line * line, h}, .output = false}}};
-    for (int i = 0; i < EXTRAS; i++)
-        extras[i] = all[i];
+    for (int i = 0; i < EXTRAS; i++) {
+        extras[i] = all[i]; /* numbers among them are f32 */
+        extras[i].rule.typed = true;
+    }
     extras[3].rule.name = "key_lengths";
     extras[4].rule.name = "query_lengths";
 }
@@ -66,9 +68,6 @@ static clattn_status check_extra(const clattn_assa_problem *p, const extra *e, c
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "%s is given, but mode is %s, which takes none",
                             e->rule.name, modes[p->mode]);
     clattn_status status = clattn__layout_check(e->tensor, &e->rule, error);
-    if (status == CLATTN_SUCCESS && !e->rule.integer && e->tensor->type != CLATTN_F32)
-        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be f32", e->rule.name,
-                              clattn_type_name(e->tensor->type));
     if (status == CLATTN_SUCCESS && e->slot == CLATTN_ASSA_TABLE)
         status = clattn__contiguous_check(e->rule.name, e->tensor, error);
     return status;

@@ -117,8 +117,8 @@ static clattn_status check_tensor(const clattn_tensor *t, const char *name, cons
 
 static clattn_status check_lengths(const clattn_tensor *lengths, int64_t batch, clattn__error *error) {
     const clattn__layout_rule rule = {
-        .name = "lengths", .rank = 1, .shape = {batch}, .integer = true, .integer_type = CLATTN_I32};
-    return clattn__layout_absent(lengths) ? CLATTN_SUCCESS : clattn__layout_check(lengths, &rule, error);
+        .name = "lengths", .rank = 1, .shape = {batch}, .optional = true, .typed = true, .type = CLATTN_I32};
+    return clattn__layout_check(lengths, &rule, error);
 }
 
 static clattn_status check(const clattn_cas_problem *p, clattn__error *error) {

@@ -3,21 +3,14 @@
 
 #include "core/layout.h"
 
-static clattn_status check_like(const clattn_tensor *grad, const char *name, const clattn_tensor *of, bool output,
-                                clattn__error *error) {
-    const clattn__layout_rule rule = {
-        .name = name, .rank = 4, .shape = {of->shape[0], of->shape[1], of->shape[2], of->shape[3]}, .output = output};
-    return clattn__layout_check(grad, &rule, error);
-}
-
 clattn_status clattn__cas_gradients_check(const clattn_cas_problem *p, clattn__error *error) {
-    clattn_status status = check_like(&p->grad_o, "grad_o", &p->o, false, error);
+    clattn_status status = clattn__like_check("grad_o", &p->grad_o, &p->o, false, error);
     if (status == CLATTN_SUCCESS && !clattn__layout_absent(&p->q))
-        status = check_like(&p->grad_q, "grad_q", &p->q, true, error);
+        status = clattn__like_check("grad_q", &p->grad_q, &p->q, true, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like(&p->grad_k, "grad_k", &p->k, true, error);
+        status = clattn__like_check("grad_k", &p->grad_k, &p->k, true, error);
     if (status == CLATTN_SUCCESS)
-        status = check_like(&p->grad_v, "grad_v", &p->v, true, error);
+        status = clattn__like_check("grad_v", &p->grad_v, &p->v, true, error);
     return status;
 }
 

@@ -104,20 +104,26 @@ static clattn_status check_memory(const clattn_cjar_problem *p, clattn__error *e
 }
 
 static clattn_status check_lists(const clattn_cjar_problem *p, clattn__error *error) {
-    const clattn__layout_rule rows = {
-        .name = "link_rows", .rank = 1, .shape = {p->q.shape[2] + 1}, .integer = true, .integer_type = CLATTN_I64};
-    const clattn__layout_rule keys = {
-        .name = "link_keys", .rank = 1, .shape = {CLATTN__ANY_SIZE}, .integer = true, .integer_type = CLATTN_I32};
+    const clattn__layout_rule rows = {.name = "link_rows",
+                                      .rank = 1,
+                                      .shape = {p->q.shape[2] + 1},
+                                      .optional = true,
+                                      .typed = true,
+                                      .type = CLATTN_I64};
+    const clattn__layout_rule keys = {.name = "link_keys",
+                                      .rank = 1,
+                                      .shape = {CLATTN__ANY_SIZE},
+                                      .optional = true,
+                                      .typed = true,
+                                      .type = CLATTN_I32};
     const clattn__layout_rule lengths = {
-        .name = "lengths", .rank = 1, .shape = {p->q.shape[0]}, .integer = true, .integer_type = CLATTN_I32};
+        .name = "lengths", .rank = 1, .shape = {p->q.shape[0]}, .optional = true, .typed = true, .type = CLATTN_I32};
     if (has_links(p) != !clattn__layout_absent(&p->link_keys))
         return clattn__fail(error, CLATTN_INVALID_ARGUMENT, "link_rows and link_keys must both be given, or neither");
-    clattn_status status = CLATTN_SUCCESS;
-    if (has_links(p))
-        status = clattn__layout_check(&p->link_rows, &rows, error);
-    if (status == CLATTN_SUCCESS && has_links(p))
+    clattn_status status = clattn__layout_check(&p->link_rows, &rows, error);
+    if (status == CLATTN_SUCCESS)
         status = clattn__layout_check(&p->link_keys, &keys, error);
-    if (status == CLATTN_SUCCESS && !clattn__layout_absent(&p->lengths))
+    if (status == CLATTN_SUCCESS)
         status = clattn__layout_check(&p->lengths, &lengths, error);
     return status;
 }

@@ -48,32 +48,21 @@ void clattn__dense_append(clattn__plan *plan, const clattn__target *target, cons
 
 /* ---- the caller's problem ---- */
 
-static clattn_status check_optional(const clattn_tensor *tensor, const clattn__layout_rule *rule,
-                                    clattn__error *error) {
-    if (clattn__layout_absent(tensor))
-        return CLATTN_SUCCESS;
-    clattn_status status = clattn__layout_check(tensor, rule, error);
-    if (status == CLATTN_SUCCESS && !rule->integer && tensor->type != CLATTN_F32)
-        status = clattn__fail(error, CLATTN_INVALID_TYPE, "%s has type %s, but must be f32", rule->name,
-                              clattn_type_name(tensor->type));
-    return status;
-}
-
 static clattn_status check_options(const clattn_dense_problem *p, clattn__error *error) {
     const int64_t b = p->q.shape[0], h = p->q.shape[1], m = p->q.shape[2], n = p->k.shape[2];
-    clattn_status status =
-        check_optional(&p->bias, &(clattn__layout_rule){.name = "bias", .rank = 4, .shape = {b, h, m, n}}, error);
-    if (status == CLATTN_SUCCESS)
-        status = check_optional(
-            &p->lse, &(clattn__layout_rule){.name = "lse", .rank = 3, .shape = {b, h, m}, .output = true}, error);
-    const clattn__layout_rule lengths = {
-        .name = "key_lengths", .rank = 1, .shape = {b}, .integer = true, .integer_type = CLATTN_I32};
-    if (status == CLATTN_SUCCESS)
-        status = check_optional(&p->key_lengths, &lengths, error);
-    clattn__layout_rule query_lengths = lengths;
-    query_lengths.name = "query_lengths";
-    if (status == CLATTN_SUCCESS)
-        status = check_optional(&p->query_lengths, &query_lengths, error);
+    const struct {
+        const clattn_tensor *tensor;
+        clattn__layout_rule rule;
+    } options[] = {{&p->bias, {.name = "bias", .rank = 4, .shape = {b, h, m, n}, .type = CLATTN_F32}},
+                   {&p->lse, {.name = "lse", .rank = 3, .shape = {b, h, m}, .type = CLATTN_F32, .output = true}},
+                   {&p->key_lengths, {.name = "key_lengths", .rank = 1, .shape = {b}, .type = CLATTN_I32}},
+                   {&p->query_lengths, {.name = "query_lengths", .rank = 1, .shape = {b}, .type = CLATTN_I32}}};
+    clattn_status status = CLATTN_SUCCESS;
+    for (size_t i = 0; i < sizeof options / sizeof *options && status == CLATTN_SUCCESS; i++) {
+        clattn__layout_rule rule = options[i].rule;
+        rule.typed = rule.optional = true;
+        status = clattn__layout_check(options[i].tensor, &rule, error);
+    }
     return status;
 }
 
