@@ -1,12 +1,12 @@
-// aft, mode gated, not causal: sum_j K_jc V_jc without K and V.
+// aft, mode gated, not causal: what x is to itself.
 //
 // With a column of ones behind x and the biases behind the weights' columns, K_jc = wk_c . x_j, V_jc = wv_c . x_j, so
-//     sum_j K_jc V_jc = wk_c^T G wv_c,   G = sum_j x_j x_j^T   (symmetric, `columns` = d + 1 rounded up to TN)
-// which is one half of a product of x with itself, instead of two products with weights.
+//     sum_j K_jc V_jc = wk_c^T G wv_c,   G = sum_j x_j x_j^T   (symmetric, [d + 1, d + 1])
+// which is one half of a product of x with itself, instead of two products with weights. docs/aft.md has the rest.
 //
 //   panels of G, TN columns each           aft_gram      part of the tokens: its own sum of the blocks pa <= pb
-//          pb                              aft_gram_sum  block: the parts' sums added, and mirrored: whole panels
-//        +--+--+--+                        aft_form      BM channels: position * wk_c^T G wv_c
+//          pb                              aft_gram_sum  block: the parts' sums added, and mirrored: plain rows
+//        +--+--+--+
 //     pa | x| x| x|
 //        +--+--+--+      aft_gram packs BN tokens at a time as panels [panel][token][TN], which both operands read:
 //        |  | x| x|      one as vectors, one as broadcast elements. Work-items of one part take panels pb
@@ -15,11 +15,11 @@
 //        +--+--+--+
 //
 // Padding (tokens past a length) is never read. Local memory: none; a CPU's kernels, WG is 1.
-// Defines: tile.h with TN a multiple of TM; BN tokens of a packed block; BM channels, a multiple of TM; TYPE_X, LENGTHS, POSITION.
+// Defines: tile.h with TN a multiple of TM; BN tokens of a packed block; TYPE_X, LENGTHS.
 #include "tile.h"
 
-#if WG != 1 || !defined(BM) || !defined(BN) || !defined(TYPE_X) || !defined(LENGTHS) || !defined(POSITION)
-#error "WG = 1, BM, BN, TYPE_X, LENGTHS, POSITION: see aft_gram.cl"
+#if WG != 1 || !defined(BN) || !defined(TYPE_X) || !defined(LENGTHS)
+#error "WG = 1, BN, TYPE_X, LENGTHS: see aft_gram.cl"
 #endif
 
 #define KERNEL __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
@@ -89,58 +89,24 @@ KERNEL aft_gram(__global const STORAGE(TYPE_X) * x, const long x_offset, const l
     }
 }
 
-// gram [b][panel][columns][TN].
+// gram [b][size][size].
 KERNEL aft_gram_sum(__global const float *sums, const long sums_offset, __global float *gram, const long gram_offset,
-                    const long columns, const long parts) {
-    const long pa = get_group_id(0), pb = get_group_id(1), b = get_group_id(2), panels = columns / TN;
+                    const long size, const long parts) {
+    const long pa = get_group_id(0), pb = get_group_id(1), b = get_group_id(2), panels = get_num_groups(0);
     if (pa > pb) return;
-    const long size = block_at(0, panels);
-    __global const float *from = sums + sums_offset + b * parts * size + block_at(pa, pb);
-    __global float *to = gram + gram_offset + b * columns * columns;
-    for (int i = 0; i < TN; i++) {
+    const long all = block_at(0, panels), column = pb * TN, count = min((long)TN, size - column);
+    __global const float *from = sums + sums_offset + b * parts * all + block_at(pa, pb);
+    __global float *to = gram + gram_offset + b * size * size;
+    for (long row = pa * TN; row < min((pa + 1) * TN, size); row++, from += TN) {
+        float sum[TN];
         for (int j = 0; j < TN; j += VW) {
             V s = (V)(0.0f);
-            for (long part = 0; part < parts; part++) s += RAW_LOAD(from + part * size + i * TN + j);
-            RAW_STORE(s, to + (pb * columns + pa * TN + i) * TN + j);
+            for (long part = 0; part < parts; part++) s += RAW_LOAD(from + part * all + j);
+            RAW_STORE(s, sum + j);
         }
-    }
-    if (pa == pb) return;
-    for (int i = 0; i < TN; i++) {
-        for (int j = 0; j < TN; j++)
-            to[(pa * columns + pb * TN + j) * TN + i] = to[(pb * columns + pa * TN + i) * TN + j];
-    }
-}
-
-// total[b][c]; weights [2][rows][columns]: wk, then wv; rows a multiple of BM.
-KERNEL aft_form(__global const float *weights, const long weights_offset, __global const float *gram,
-                const long gram_offset, __global const float *position, const long position_offset,
-                __global float *total, const long total_offset, const long total_batch, const long columns,
-                const long rows, const long d, const long head_size) {
-    const long c0 = get_group_id(0) * (long)BM, b = get_group_id(2);
-    __global const float *wk = weights + weights_offset + c0 * columns, *wv = wk + rows * columns;
-    __global const float *panel = gram + gram_offset + b * columns * columns;
-    V sum[BM];
-    for (int c = 0; c < BM; c++) sum[c] = (V)(0.0f);
-    for (long p = 0; p < columns; p += TN, panel += columns * TN) {
-        for (int c = 0; c < BM; c += TM) {
-            V s[TM][TNV];
-            tile_zero(s);
-            for (long k = 0; k < columns; k++) {
-                V bk[TNV];
-                UNROLL for (int j = 0; j < TNV; j++) bk[j] = RAW_LOAD(panel + k * TN + j * VW);
-                UNROLL for (int i = 0; i < TM; i++) {
-                    const V ak = (V)(wk[(c + i) * columns + k]);
-                    UNROLL for (int j = 0; j < TNV; j++) s[i][j] = fma(ak, bk[j], s[i][j]);
-                }
-            }
-            UNROLL for (int i = 0; i < TM; i++) {
-                UNROLL for (int j = 0; j < TNV; j++)
-                    sum[c + i] = fma(s[i][j], RAW_LOAD(wv + (c + i) * columns + p + j * VW), sum[c + i]);
-            }
+        for (int j = 0; j < count; j++) {
+            to[row * size + column + j] = sum[j];
+            if (pa != pb) to[(column + j) * size + row] = sum[j];
         }
-    }
-    for (int c = 0; c < BM && c0 + c < d; c++) {
-        const float scale = POSITION ? position[position_offset + (c0 + c) / head_size] : 1.0f;
-        total[total_offset + b * total_batch + c0 + c] = vsum(sum[c]) * scale;
     }
 }

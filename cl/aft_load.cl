@@ -3,7 +3,7 @@
 //   aft_copy       to[i] = from[i]
 //   aft_bias       row i: to[i][o] = w_ij, j = i - reach + o, o = 0 .. columns-1; FACTORS 1: w_ij = u_i . f_j
 //   aft_transpose  factor f [n, rank] as rows to[rank][columns], 0 past n
-//   aft_augment    row c: to[c][columns] = w[c] (in floats), bias[c], zeros; zeros past `rows`
+//   aft_augment    row c of a weight [out, in], its bias behind it: to[c*row + k*step], k = 0 .. in
 //   aft_taps       head: f = gamma (f - mean) / sqrt(var + 1e-5) + beta over its taps; REPARAM 0: f
 //
 // Weights are stored as TYPE_W, what is made of them is float32.
@@ -71,12 +71,10 @@ aft_taps(__global const STORAGE(TYPE_W) *f, long f_offset, __global const STORAG
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_augment(__global const STORAGE(TYPE_W) *w, const long w_offset, __global const STORAGE(TYPE_W) *bias,
-            const long bias_offset, __global float *to, const long to_offset, const long in, const long rows,
-            const long columns) {
+            const long bias_offset, __global float *to, const long to_offset, const long in, const long row,
+            const long step) {
     const long k = get_global_id(0), c = get_group_id(1);
-    if (k >= columns) return;
-    float value = 0.0f;
-    if (c < rows && k < in) value = LOAD(TYPE_W, w, w_offset + c * in + k);
-    if (c < rows && k == in) value = LOAD(TYPE_W, bias, bias_offset + c);
-    to[to_offset + c * columns + k] = value;
+    if (k <= in)
+        to[to_offset + c * row + k * step] =
+            k < in ? LOAD(TYPE_W, w, w_offset + c * in + k) : LOAD(TYPE_W, bias, bias_offset + c);
 }

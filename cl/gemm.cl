@@ -64,15 +64,15 @@ inline void stage_rows(SHARED float *to, __global const STORAGE(TYPE_X) *x, cons
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 gemm_linear(__global const STORAGE(TYPE_X) *x, const long x_offset, __global const float *packed,
             const long packed_offset, const long rows, const long in, const long out, const long sections,
-            const int columns_each, const long x_batch_stride, const long x_row_stride, OUTPUT_PARAMETERS(0),
-            OUTPUT_PARAMETERS(1), OUTPUT_PARAMETERS(2)) {
+            const int columns_each, const long x_batch_stride, const long x_row_stride, const long packed_batch_stride,
+            OUTPUT_PARAMETERS(0), OUTPUT_PARAMETERS(1), OUTPUT_PARAMETERS(2)) {
     SHARED float xs[BM * KB] ALIGNED;
     V acc[TILES_EACH][TM][TNV];
     const int lid = get_local_id(0);
     const long b = get_group_id(2), row0 = (long)get_group_id(0) * BM, column0 = (long)get_group_id(1) * columns_each;
     const long panels = CEIL_DIV(out, PW), all = sections * panels;
     const int columns = min((long)columns_each, all * PW - column0);
-    __global const float *w = packed + packed_offset, *bias = w + all * in * PW;
+    __global const float *w = packed + packed_offset + b * packed_batch_stride, *bias = w + all * in * PW;
     x += x_offset + b * x_batch_stride + row0 * x_row_stride;
 
     UNROLL_GPU for (int n = 0; n < TILES_EACH; n++) tile_zero(acc[n]);

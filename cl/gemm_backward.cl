@@ -15,11 +15,6 @@
 #error "KEPT, ROWS, TYPE_X, TYPE_Y: see the head of gemm_backward.cl"
 #endif
 
-// Element (depth k, output j) of a weight with `depth` and `outputs`, in the engine's form.
-inline long weight_at(const long k, const long j, const long depth) {
-    return KEPT ? j * depth + k : (j / PW * depth + k) * PW + j % PW;
-}
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 gemm_backward_flip(__global const float *packed, const long packed_offset, __global float *flipped,
                    const long flipped_offset, const long in, const long out, const long sections) {
@@ -62,15 +57,15 @@ gemm_backward_rows(__global const STORAGE(TYPE_X) *x, const long x_offset, __glo
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 gemm_backward_transpose(__global const STORAGE(TYPE_X) *dy, const long dy_offset, __global float *to,
                         const long to_offset, __global float *partial, const long partial_offset, const long rows,
-                        const long columns) {
+                        const long columns, const long dy_row_stride) {
     float block[PW * ROWS] ALIGNED; // read along rows, written along columns
     const long first = get_global_id(0) * PW, row0 = get_global_id(1) * ROWS;
     const int width = min((long)PW, columns - first), count = min((long)ROWS, rows - row0);
-    dy += dy_offset + row0 * columns + first;
+    dy += dy_offset + row0 * dy_row_stride + first;
     to += to_offset + first * rows + row0;
     for (int r = 0; r < count; r++)
         for (int c = 0; c < width; c++)
-            block[r * PW + c] = LOAD(TYPE_X, dy, r * columns + c);
+            block[r * PW + c] = LOAD(TYPE_X, dy, r * dy_row_stride + c);
     for (int c = 0; c < width; c++) {
         float sum = 0.0f;
         for (int r = 0; r < count; r++) {

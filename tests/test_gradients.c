@@ -3,6 +3,7 @@
 #include "harness/gradients.h"
 
 static const int full_and_short[] = {21, 9}, full_and_empty[] = {21, 0}, none[] = {0, 0};
+static const int one_and_none[] = {1, 0};
 
 #define PADDED(lengths_) .lengths = lengths_, .padding_nan = true
 
@@ -38,7 +39,12 @@ static const layer_case cases[] = {
     {LAYER("assa", "mode=adaptive window=3 grid=6x9 shift=1", 1, 54, 12, 3)},
     {LAYER("assa", "mode=adaptive", 2, 21, 12, 2)},
 
+    /* 5 n > 4 d: without K and V */
     {LAYER("aft", "mode=gated", 2, 40, 12, 3)},
+    {LAYER("aft", "mode=gated", 2, 21, 25, 5), PADDED(one_and_none)},
+    {LAYER("aft", "mode=gated", 2, 21, 26, 2), PADDED(full_and_short)},
+    {LAYER("aft", "mode=gated", 2, 21, 27, 3), PADDED(full_and_short)},
+    {LAYER("aft", "mode=gated", 1, 1, 1, 1)},
     {LAYER("aft", "mode=gated causal", 2, 21, 12, 3), PADDED(full_and_short)},
     {LAYER("aft", "mode=gated-matrix", 2, 21, 10, 2), PADDED(full_and_empty)},
     {LAYER("aft", "mode=gated-matrix causal", 1, 40, 12, 3)},

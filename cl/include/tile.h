@@ -98,6 +98,13 @@ inline void tile_fma_visible(V c[TM][TNV], SHARED const float *a, const int row,
     }
 }
 
+#if defined(KEPT)
+// Element (depth k, output j) of a linear layer's weight in its engine's form: KEPT 1 [outputs, depth], 0 panels.
+inline long weight_at(const long k, const long j, const long depth) {
+    return KEPT ? j * depth + k : (j / PW * depth + k) * PW + j % PW;
+}
+#endif
+
 // Lane numbers, and a choice by lane (condition: a VI, true where all bits are set; an int when VW is 1).
 #if VW == 16
 #define LANES ((VI)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))

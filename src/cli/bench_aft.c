@@ -11,7 +11,7 @@ static const char *const modes[] = {"gated", "gated-matrix", "full", "local", "s
 static int64_t taps_of(const bench_case *c) { return c->taps > 0 ? c->taps : 5; }
 static bool has_w(const bench_case *c) { return c->mode == FULL || c->mode == LOCAL; }
 
-/* Of the cheapest known form: gated sums without K and V once n passes d, averages as two products by exponentials. */
+/* Of the cheapest known form: gated sums without K and V once n passes 2/3 d, averages as two products by exponentials. */
 static bench_work work(const bench_case *c, int64_t links) {
     (void)links;
     const double d = (double)c->d, n = (double)c->n, pairs = bench_pairs(c->n, -1, -1, c->causal);
@@ -20,8 +20,9 @@ static bench_work work(const bench_case *c, int64_t links) {
     case GATED:
         w.core = 3 * n * d;
         w.core_backward = 7 * n * d;
-        if (!c->core && !c->causal && c->n > c->d) {
+        if (!c->core && !c->causal && 3 * c->n > 2 * c->d) {
             w.projections = 5 * n * d * d + 2 * d * d * d;
+            w.projections_backward = 10 * n * d * d + 4 * d * d * d;
         }
         break;
     case GATED_MATRIX:

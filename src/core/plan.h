@@ -63,9 +63,9 @@ typedef struct clattn__arg {
     float real;      /* FLOAT, passed bit by bit */
 } clattn__arg;
 
-/* batch row-major products C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast; B is the same for all. */
+/* batch row-major products C[m, n] = A[m, k] B[n, k]^T in float32, by CLBlast; b_stride 0: B is the same for all. */
 typedef struct clattn__product {
-    int64_t batch, m, n, k, lda, ldb, ldc, a_stride, c_stride;
+    int64_t batch, m, n, k, lda, ldb, ldc, a_stride, b_stride, c_stride;
     clattn__operand a, b, c;
 } clattn__product;
 

@@ -16,6 +16,10 @@ static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, c
     return stage;
 }
 
+static int64_t dy_row(const clattn__linear_grad *g) {
+    return g->dy_row_stride > 0 ? g->dy_row_stride : g->linear.sections * g->linear.out;
+}
+
 /* ---- db, and dY^T ---- */
 
 static void sum_section(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g, int section,
@@ -49,6 +53,7 @@ static clattn__operand transpose(clattn__plan *plan, const clattn__target *targe
     clattn__stage_operand(plan, stage, partial);
     clattn__stage_long(plan, stage, rows);
     clattn__stage_long(plan, stage, columns);
+    clattn__stage_long(plan, stage, dy_row(g));
     clattn__stage_range(stage, clattn__ceil_div(columns, clattn__panel_width(target)), blocks, 1, 1);
     for (int s = 0; s < g->linear.sections; s++)
         if (clattn__given(g->db[s]))
@@ -73,7 +78,8 @@ static clattn__operand flip(clattn__plan *plan, const clattn__target *target, co
     return to;
 }
 
-static void input_gradient(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
+void clattn__linear_backward_input(clattn__plan *plan, const clattn__target *target,
+                                   const clattn__linear_grad *g) {
     const uint64_t mark = plan->workspace_used;
     const int64_t rows = g->batch * g->rows, depth = g->linear.sections * g->linear.out;
     clattn__linear_call call = {.linear = {.in = depth, .out = g->linear.in, .sections = 1},
@@ -81,8 +87,8 @@ static void input_gradient(clattn__plan *plan, const clattn__target *target, con
                                 .rows = rows,
                                 .x = g->dy,
                                 .x_type = g->dy_type,
-                                .x_batch_stride = rows * depth,
-                                .x_row_stride = depth};
+                                .x_batch_stride = rows * dy_row(g),
+                                .x_row_stride = dy_row(g)};
     call.resident = flip(plan, target, g, &call.linear);
     call.out[0] = clattn__out_rows(g->dx, rows, g->linear.in);
     call.out[0].type = g->dx_type;
@@ -128,7 +134,7 @@ static void weight_gradient(clattn__plan *plan, const clattn__target *target, co
 void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *g) {
     const uint64_t mark = plan->workspace_used;
     if (clattn__given(g->dx))
-        input_gradient(plan, target, g);
+        clattn__linear_backward_input(plan, target, g);
     const clattn__operand transposed = transpose(plan, target, g), x_rows = pack_rows(plan, target, g);
     for (int s = 0; s < g->linear.sections; s++)
         weight_gradient(plan, target, g, s, transposed, x_rows);

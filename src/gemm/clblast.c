@@ -68,6 +68,7 @@ void clattn__linear_apply_clblast(clattn__plan *plan, const clattn__target *targ
                                                   .ldb = wide.linear.in,
                                                   .ldc = out,
                                                   .a_stride = wide.x_batch_stride,
+                                                  .b_stride = wide.resident_batch_stride,
                                                   .c_stride = wide.rows * out,
                                                   .a = wide.x,
                                                   .b = wide.resident,
@@ -86,5 +87,5 @@ clattn_status clattn__clblast_run(const clattn__product *p, cl_mem a, uint64_t a
                                            (size_t)p->ldc, &queue, event);
     return (clattn_status)CLBlastSgemmStridedBatched(
         CLBlastLayoutRowMajor, of_a, of_b, m, n, k, 1.0f, a, a_offset, (size_t)p->lda, (size_t)p->a_stride, b, b_offset,
-        (size_t)p->ldb, 0, 0.0f, c, c_offset, (size_t)p->ldc, (size_t)p->c_stride, (size_t)p->batch, &queue, event);
+        (size_t)p->ldb, (size_t)p->b_stride, 0.0f, c, c_offset, (size_t)p->ldc, (size_t)p->c_stride, (size_t)p->batch, &queue, event);
 }

@@ -39,7 +39,8 @@ typedef struct clattn__linear_out {
     int64_t head_size, batch_stride, head_stride, row_stride;
 } clattn__linear_out;
 
-/* x [batch, rows, in], innermost stride 1. resident: what clattn__linear_load wrote. */
+/* x [batch, rows, in], innermost stride 1. resident: what clattn__linear_load wrote; resident_batch_stride: 0, or floats
+ * from one batch entry's weights of its own, whose biases are 0, to the next one's. */
 typedef struct clattn__linear_call {
     clattn__linear linear;
     int64_t batch, rows;
@@ -47,6 +48,7 @@ typedef struct clattn__linear_call {
     clattn_type x_type;
     int64_t x_batch_stride, x_row_stride;
     clattn__operand resident;
+    int64_t resident_batch_stride;
     clattn__linear_out out[CLATTN__MAX_SECTIONS];
 } clattn__linear_call;
 
@@ -65,8 +67,8 @@ void clattn__linear_apply(clattn__plan *plan, const clattn__target *target, cons
 /* Gradients of one linear from those of its outputs.
  * x          as in the forward call
  * lengths    [batch] I32 or slot NONE: rows at and past are padding; what x holds there does not matter
- * dy         [batch * rows, sections * out], contiguous: dL/dY of all sections side by side; zero at padding where
- *            lengths hide it
+ * dy         [batch * rows, sections * out]: dL/dY of all sections side by side; zero at padding where lengths hide it.
+ *            dy_row_stride: elements from row to row; 0: contiguous
  * resident   what clattn__linear_load wrote
  * dx         [batch * rows, in], contiguous; slot NONE: not wanted. add_dx: added to what is there
  * dw, db     [out, in] and [out] for each section, contiguous, of grad_type; slot NONE in db where there is no bias
@@ -80,6 +82,7 @@ typedef struct clattn__linear_grad {
     clattn__operand lengths;
     clattn__operand dy;
     clattn_type dy_type;
+    int64_t dy_row_stride;
     clattn__operand resident;
     clattn__operand dx;
     clattn_type dx_type;
@@ -91,6 +94,9 @@ typedef struct clattn__linear_grad {
 
 /* Append the stages: db by blocked column sums, dx = dY W, dW = dY^T X. Deterministic. */
 void clattn__linear_backward(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *grad);
+
+/* dx = dY W alone. */
+void clattn__linear_backward_input(clattn__plan *plan, const clattn__target *target, const clattn__linear_grad *grad);
 
 /* A plain row-major output of one section: [batch, rows, out] contiguous at to. */
 clattn__linear_out clattn__out_rows(clattn__operand to, int64_t rows, int64_t out);

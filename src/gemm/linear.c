@@ -98,16 +98,18 @@ static void apply_tile(clattn__plan *plan, const clattn__target *target, const c
     clattn__stage_int(plan, stage, (int32_t)each);
     clattn__stage_long(plan, stage, call->x_batch_stride);
     clattn__stage_long(plan, stage, call->x_row_stride);
+    clattn__stage_long(plan, stage, call->resident_batch_stride);
     clattn__linear_outputs(plan, stage, call);
     stage->local_bytes = tile->wg > 1 ? sizeof(float) * (size_t)(tile->bm * tile->kb) : 0;
     clattn__stage_range(stage, clattn__ceil_div(call->rows, tile->bm), clattn__ceil_div(columns, each), call->batch,
                         tile->wg);
 }
 
-/* Several sequences as one: when neither side cares where one ends. */
+/* Several sequences as one: when no side cares where one ends. */
 static clattn__linear_call flatten(const clattn__linear_call *call) {
     clattn__linear_call flat = *call;
-    bool whole = call->x_batch_stride == call->rows * call->x_row_stride || call->batch == 1;
+    bool whole = call->batch == 1 ||
+                 (call->x_batch_stride == call->rows * call->x_row_stride && call->resident_batch_stride == 0);
     for (int s = 0; s < call->linear.sections; s++)
         whole = whole && call->out[s].form == CLATTN__ROWS &&
                 call->out[s].batch_stride == call->rows * call->out[s].row_stride;

@@ -147,23 +147,11 @@ static void place_keys(const clattn_aft_layer_desc *desc, const clattn_layer_sha
                                    aft->head_size);
 }
 
-/* The gate alone, and then the core: with K and V, or for more tokens than channels without them. */
-static void gated(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, const clattn__target *target,
-                  clattn__plan *plan, clattn__aft *aft) {
-    clattn__aft_gram gram;
+void clattn__aft_project_gate(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
+                              const clattn__target *target, clattn__plan *plan, const clattn__aft *aft) {
     clattn__linear_call gate = call_on(shape, clattn__aft_linear_alone(desc, CLATTN__AFT_GATE_ALONE), RESIDENT_ALONE);
     gate.out[0] = gate_out(aft, desc->model_size);
     clattn__linear_apply(plan, target, &gate);
-    if (!shape->train && clattn__aft_may_skip(desc, target, &gram) && shape->length > desc->model_size) {
-        aft->k = aft->v = aft->q; /* not read */
-        clattn__aft_gram_core(plan, target, aft, &gram, clattn__slot(CLATTN_LAYER_X), shape->type,
-                              clattn__resident(RESIDENT_FACTOR));
-        return;
-    }
-    if (!shape->train)
-        place_keys(desc, shape, plan, aft);
-    project(desc, shape, target, plan, aft);
-    clattn__aft_core(plan, target, aft);
 }
 
 static void set_bias(const clattn_aft_layer_desc *desc, clattn__aft *aft) {
@@ -235,6 +223,23 @@ static void place_gate(const clattn_aft_layer_desc *desc, const clattn_layer_sha
         aft->y.at = clattn__plan_scratch(plan, count);
 }
 
+static void with_keys(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, const clattn__target *target,
+                      clattn__plan *plan, clattn__aft *aft) {
+    if (clattn__aft_may_skip(desc, target))
+        clattn__plan_note(plan, "aft: with keys and values; not without: %" PRId64 " tokens for %" PRId64 " channels",
+                          shape->length, desc->model_size);
+    if (shape->train) {
+        clattn__aft_save(desc, shape, plan, aft);
+    } else {
+        place_gate(desc, shape, plan, aft);
+        place_keys(desc, shape, plan, aft);
+    }
+    if (clattn__aft_split_of(desc, target) == CLATTN__AFT_GATE_ALONE)
+        clattn__aft_project_gate(desc, shape, target, plan, aft);
+    project(desc, shape, target, plan, aft);
+    clattn__aft_core(plan, target, aft);
+}
+
 static clattn_status forward(const void *data, const clattn_layer_shape *shape, const clattn__target *target,
                              clattn__plan *plan, clattn__error *error) {
     const clattn_aft_layer_desc *desc = data;
@@ -242,18 +247,10 @@ static clattn_status forward(const void *data, const clattn_layer_shape *shape, 
     if (status != CLATTN_SUCCESS)
         return status;
     clattn__aft aft = clattn__aft_core_of(desc, shape);
-    if (shape->train)
-        clattn__aft_save(desc, shape, plan, &aft);
+    if (clattn__aft_skips(desc, shape, target))
+        clattn__aft_gram_forward(desc, shape, target, plan, &aft);
     else
-        place_gate(desc, shape, plan, &aft);
-    if (clattn__aft_split_of(desc, target) == CLATTN__AFT_GATE_ALONE) {
-        gated(desc, shape, target, plan, &aft);
-    } else {
-        if (!shape->train)
-            place_keys(desc, shape, plan, &aft);
-        project(desc, shape, target, plan, &aft);
-        clattn__aft_core(plan, target, &aft);
-    }
+        with_keys(desc, shape, target, plan, &aft);
     clattn__self_output(plan, target, desc->model_size, shape, aft.y.at);
     return CLATTN_SUCCESS;
 }

@@ -22,13 +22,16 @@ enum {
 
 /* Resident buffers: projections of x in one product; one that stands alone (conv's keys; the gate, where K and V can be
  * left out); the output projection; what stands beside the keys; the right factor transposed (FULL), both factors
- * (LOCAL), conv.weight and conv.gamma (CONV), or rows for aft_gram.cl (GATED). */
+ * (LOCAL), conv.weight and conv.gamma (CONV), or Wk and its bias transposed (where K and V can be left out); and there Wk
+ * and Wv with their biases as columns, as linear layers. */
 enum {
     RESIDENT_IN = CLATTN__RESIDENT_QKV,
     RESIDENT_OUT = CLATTN__RESIDENT_OUT,
     RESIDENT_ALONE = CLATTN__RESIDENT_OWN,
     RESIDENT_BIAS,
     RESIDENT_FACTOR,
+    RESIDENT_KEY,
+    RESIDENT_VALUE,
     RESIDENTS
 };
 
@@ -45,8 +48,15 @@ clattn__aft_split clattn__aft_split_of(const clattn_aft_layer_desc *desc, const 
 clattn__linear clattn__aft_linear_in(const clattn_aft_layer_desc *desc, clattn__aft_split split);
 clattn__linear clattn__aft_linear_alone(const clattn_aft_layer_desc *desc, clattn__aft_split split);
 
-/* Mode gated, not causal, needs neither K nor V: possible on this device, and in which shape? */
-bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__aft_gram *gram);
+/* Mode gated, not causal, needs neither K nor V: is that possible on this device, and does it pay for this shape? */
+bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target);
+bool clattn__aft_skips(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
+                       const clattn__target *target);
+
+/* Wk or Wv with its bias as a last column. */
+static inline clattn__linear clattn__aft_linear_augmented(const clattn_aft_layer_desc *desc) {
+    return (clattn__linear){desc->model_size + 1, desc->model_size, 1, false};
+}
 
 /* How far LOCAL's packed band reaches. */
 static inline int64_t clattn__aft_band(const clattn_aft_layer_desc *desc) {
@@ -69,11 +79,28 @@ clattn__aft clattn__aft_core_of(const clattn_aft_layer_desc *desc, const clattn_
 void clattn__aft_save(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, clattn__plan *plan,
                       clattn__aft *aft);
 
+/* The gate alone, into q. */
+void clattn__aft_project_gate(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
+                              const clattn__target *target, clattn__plan *plan, const clattn__aft *aft);
+
+/* Both passes without K and V; forward up to y, which is where the core's is when placed. */
+void clattn__aft_gram_forward(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
+                              const clattn__target *target, clattn__plan *plan, clattn__aft *aft);
+void clattn__aft_gram_backward(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
+                               const clattn__target *target, clattn__plan *plan, clattn__aft *aft);
+
 /* A projection of x, or its gradient's other side: rows of `columns` floats, contiguous. */
 static inline clattn__aft_view clattn__aft_rows_view(clattn__operand at, const clattn_layer_shape *shape,
                                                      int64_t columns, int64_t head) {
     return (clattn__aft_view){at, shape->length * columns, columns, head};
 }
+
+/* Backward of a linear layer whose rows are contiguous: what all of aft's have in common. */
+clattn__linear_grad clattn__aft_linear_grad(const clattn_layer_shape *shape, clattn__linear linear, int weights);
+
+/* The output projection: dy, the gradient of y, and those of its weights. */
+void clattn__aft_output_backward(const clattn_layer_shape *shape, const clattn__target *target, clattn__plan *plan,
+                                 const clattn__aft *aft, clattn__operand dy);
 
 /* clattn__variant.backward */
 clattn_status clattn__aft_layer_backward(const void *desc, const clattn_layer_shape *shape,

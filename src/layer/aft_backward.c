@@ -12,7 +12,7 @@ typedef struct sides {
     clattn__operand in, alone;
 } sides;
 
-static clattn__linear_grad linear_grad(const clattn_layer_shape *shape, clattn__linear linear, int weights) {
+clattn__linear_grad clattn__aft_linear_grad(const clattn_layer_shape *shape, clattn__linear linear, int weights) {
     return (clattn__linear_grad){.linear = linear,
                                  .batch = shape->batch,
                                  .rows = shape->length,
@@ -25,10 +25,10 @@ static clattn__linear_grad linear_grad(const clattn_layer_shape *shape, clattn__
 }
 
 /* The output projection reads y, which is 0 at padding. */
-static void output(const clattn_layer_shape *shape, const clattn__target *target, clattn__plan *plan,
-                   const clattn__aft *aft, clattn__operand dy) {
+void clattn__aft_output_backward(const clattn_layer_shape *shape, const clattn__target *target, clattn__plan *plan,
+                                 const clattn__aft *aft, clattn__operand dy) {
     const int64_t d = aft->heads * aft->head_size;
-    clattn__linear_grad grad = linear_grad(shape, (clattn__linear){d, d, 1, true}, RESIDENT_OUT);
+    clattn__linear_grad grad = clattn__aft_linear_grad(shape, (clattn__linear){d, d, 1, true}, RESIDENT_OUT);
     grad.x = aft->y.at;
     grad.dy = clattn__slot(CLATTN_LAYER_GRAD_Y);
     grad.dy_type = shape->type;
@@ -64,7 +64,7 @@ static sides place(const clattn_aft_layer_desc *desc, const clattn_layer_shape *
 static void project(const clattn_layer_shape *shape, const clattn__target *target, clattn__plan *plan,
                     const clattn__linear *linear, int weights, clattn__operand dy, const int *names, bool averages,
                     bool add) {
-    clattn__linear_grad grad = linear_grad(shape, *linear, weights);
+    clattn__linear_grad grad = clattn__aft_linear_grad(shape, *linear, weights);
     grad.x = clattn__slot(CLATTN_LAYER_X);
     grad.x_type = shape->type;
     if (shape->has_lengths)
@@ -143,11 +143,15 @@ clattn_status clattn__aft_layer_backward(const void *data, const clattn_layer_sh
     (void)error; /* forward has checked */
     const int64_t d = desc->model_size;
     clattn__aft aft = clattn__aft_core_of(desc, shape);
+    if (clattn__aft_skips(desc, shape, target)) {
+        clattn__aft_gram_backward(desc, shape, target, plan, &aft);
+        return CLATTN_SUCCESS;
+    }
     clattn__aft_save(desc, shape, plan, &aft);
     clattn__aft_gradients grad = clattn__aft_gradients_none(shape->grad_type, shape->accumulate);
     const clattn__operand dy = clattn__plan_scratch(plan, shape->batch * shape->length * d);
     grad.y = clattn__aft_rows_view(dy, shape, d, aft.head_size);
-    output(shape, target, plan, &aft, dy);
+    clattn__aft_output_backward(shape, target, plan, &aft, dy);
     const sides s = place(desc, shape, target, plan, &grad);
     extras(desc, &grad);
     clattn__aft_backward(plan, target, &aft, &grad);

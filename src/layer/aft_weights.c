@@ -1,5 +1,6 @@
 /* aft: a layer's weights, bound and packed. */
 #include "layer/aft.h"
+#include "variant/aft_gram.h"
 
 enum {
     WQ = CLATTN__AFT_WQ,
@@ -12,16 +13,14 @@ enum {
     EXTRA = CLATTN__AFT_EXTRA
 };
 
-/* Mode gated without K and V: possible on this device? */
-bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__aft_gram *gram) {
-    return desc->mode == CLATTN_AFT_GATED && !desc->causal && clattn__aft_gram_shape(target, desc->model_size, gram);
+bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target) {
+    return desc->mode == CLATTN_AFT_GATED && !desc->causal && clattn__aft_gram_possible(target);
 }
 
 clattn__aft_split clattn__aft_split_of(const clattn_aft_layer_desc *desc, const clattn__target *target) {
-    clattn__aft_gram gram;
-    return desc->mode == CLATTN_AFT_CONV               ? CLATTN__AFT_KEY_ALONE
-           : clattn__aft_may_skip(desc, target, &gram) ? CLATTN__AFT_GATE_ALONE
-                                                       : CLATTN__AFT_TOGETHER;
+    return desc->mode == CLATTN_AFT_CONV        ? CLATTN__AFT_KEY_ALONE
+           : clattn__aft_may_skip(desc, target) ? CLATTN__AFT_GATE_ALONE
+                                                : CLATTN__AFT_TOGETHER;
 }
 
 clattn__linear clattn__aft_linear_in(const clattn_aft_layer_desc *desc, clattn__aft_split how) {
@@ -101,16 +100,20 @@ static void load_projections(const clattn_aft_layer_desc *desc, const clattn__ta
         clattn__self_load(load, target, RESIDENT_ALONE, &alone, &ends[2], &ends[3]);
 }
 
-/* Wk's and Wv's rows with their biases, as they are, beside the packed ones. */
-static void load_rows(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
-    clattn__aft_gram gram;
-    if (!clattn__aft_may_skip(desc, target, &gram))
-        return;
-    clattn__operand to = clattn__resident(RESIDENT_FACTOR);
-    size(load, RESIDENT_FACTOR, 2 * gram.rows * gram.columns);
-    clattn__aft_augment(&load->plan, target, &gram, clattn__slot(WK), clattn__slot(BK), to, desc->model_size);
-    to.offset += gram.rows * gram.columns;
-    clattn__aft_augment(&load->plan, target, &gram, clattn__slot(WV), clattn__slot(BV), to, desc->model_size);
+/* Wv and Wk with their biases as columns, as linear layers, by way of RESIDENT_FACTOR, where Wk stays transposed. */
+static void load_augmented(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
+    const int64_t d = desc->model_size, columns = d + 1;
+    const clattn__operand rows = clattn__resident(RESIDENT_FACTOR);
+    const clattn__linear linear = clattn__aft_linear_augmented(desc);
+    clattn__target floats = *target;
+    floats.weight_type = CLATTN_F32;
+    size(load, RESIDENT_FACTOR, d * columns);
+    for (int i = 0; i < 2; i++) {
+        const int weight = i == 0 ? WV : WK;
+        clattn__aft_augment(&load->plan, target, clattn__slot(weight), clattn__slot(weight + 1), rows, d, d, columns, 1);
+        clattn__self_load(load, &floats, i == 0 ? RESIDENT_VALUE : RESIDENT_KEY, &linear, &rows, NULL);
+    }
+    clattn__aft_augment(&load->plan, target, clattn__slot(WK), clattn__slot(WK + 1), rows, d, d, 1, d);
 }
 
 /* LOCAL: the factors as they are, for backward. */
@@ -167,7 +170,8 @@ void clattn__aft_load(const clattn_aft_layer_desc *desc, const clattn__target *t
     if (clattn__aft_is_gated(desc->mode)) {
         size(load, RESIDENT_BIAS, desc->heads);
         clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA), clattn__resident(RESIDENT_BIAS), desc->heads);
-        load_rows(desc, target, load);
+        if (clattn__aft_may_skip(desc, target))
+            load_augmented(desc, target, load);
     } else if (desc->mode == CLATTN_AFT_CONV) {
         load_taps(desc, target, load);
     } else if (desc->mode != CLATTN_AFT_SIMPLE) {

@@ -59,33 +59,9 @@ void clattn__aft_transpose(clattn__plan *plan, const clattn__target *target, cla
 void clattn__aft_taps(clattn__plan *plan, const clattn__target *target, clattn__operand taps, clattn__operand gamma,
                       clattn__operand beta, clattn__operand to, int64_t heads, int64_t count);
 
-/* GATED without K and V, from x and the weights themselves (cl/aft_gram.cl). */
-typedef struct clattn__aft_gram {
-    int tm, tnv;
-    int64_t columns, rows; /* of augmented weights, padded */
-} clattn__aft_gram;
-
-/* Can this device take the short cut, and in which shape? */
-bool clattn__aft_gram_shape(const clattn__target *target, int64_t model_size, clattn__aft_gram *gram);
-
-/* to [rows, columns]: weight and bias side by side. */
-void clattn__aft_augment(clattn__plan *plan, const clattn__target *target, const clattn__aft_gram *gram,
-                         clattn__operand weight, clattn__operand bias, clattn__operand to, int64_t model_size);
-
-/* y = gate * position * sum_j K_j V_j. x [batch, length, d] contiguous; weights: Wk's, then Wv's rows. The
- * description's k and v are not used. */
-void clattn__aft_gram_core(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
-                           const clattn__aft_gram *gram, clattn__operand x, clattn_type x_type,
-                           clattn__operand weights);
-
-/* y = gate * sums [batch, heads * head_size padded by the library]: the last stage of GATED, alone. */
-typedef struct clattn__aft_total {
-    clattn__operand at;
-    int64_t batch; /* floats from batch to batch */
-} clattn__aft_total;
-clattn__aft_total clattn__aft_total_reserve(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft);
-void clattn__aft_gate_only(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
-                           const clattn__aft_total *total);
+/* to[c*row + k*step] = weight [out, in], and bias as column k = in. */
+void clattn__aft_augment(clattn__plan *plan, const clattn__target *target, clattn__operand weight,
+                         clattn__operand bias, clattn__operand to, int64_t in, int64_t out, int64_t row, int64_t step);
 
 /* Floats of the traces of `rows` tokens; FULL leaves one more of each. */
 static inline int64_t clattn__aft_trace_floats(int mode, int64_t rows, int64_t channels) {

@@ -1,5 +1,5 @@
 /* aft, backwards: terms, and mode gated, cl/aft_backward.cl. */
-#include "variant/aft_backward_stages.h"
+#include "variant/aft_gram.h"
 
 clattn__aft_division clattn__aft_pass_divide(const clattn__aft_pass *p, int vectors, int64_t tb) {
     return clattn__aft_divide(p->aft, p->target, p->by_head, vectors, tb);
@@ -87,12 +87,23 @@ static void add_sums(const clattn__aft_pass *p, const clattn__aft_division *d, c
     clattn__aft_range(stage, d, d->blocks, p->aft->batch);
 }
 
+/* sums [batch][blocks][pitch]. */
+static clattn__operand add_later(const clattn__aft_pass *p, const clattn__aft_division *d) {
+    const clattn__operand sums = clattn__plan_scratch(p->plan, p->aft->batch * d->blocks * d->pitch);
+    add_sums(p, d, sums);
+    clattn__aft_backward_later(p, d, sums, 1);
+    return sums;
+}
+
+clattn__aft_channels clattn__aft_backward_gate(const clattn__aft_pass *p) {
+    const clattn__aft_division d = clattn__aft_pass_divide(p, 4, 64);
+    add_terms(p);
+    return (clattn__aft_channels){add_later(p, &d), d.blocks * d.pitch};
+}
+
 static void add_gated(const clattn__aft_pass *p) {
     const clattn__aft_division d = clattn__aft_pass_divide(p, 4, 64);
-    const clattn__operand sums = clattn__plan_scratch(p->plan, p->aft->batch * d.blocks * d.pitch);
-    const clattn__operand parts = clattn__aft_backward_parts(p, &d);
-    add_sums(p, &d, sums);
-    clattn__aft_backward_later(p, &d, sums, 1);
+    const clattn__operand sums = add_later(p, &d), parts = clattn__aft_backward_parts(p, &d);
     clattn__stage *stage = start(p, &d, "aft_backward_gated");
     clattn__aft_view_args(p->plan, stage, &p->aft->k);
     clattn__aft_view_args(p->plan, stage, &p->aft->v);
@@ -134,12 +145,11 @@ static bool by_head(const clattn__aft *aft, const clattn__aft_gradients *grad) {
                                                            grad->k.head != size || grad->v.head != size));
 }
 
-void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
-                          const clattn__aft_gradients *grad) {
+clattn__aft_pass clattn__aft_pass_start(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                                        const clattn__aft_gradients *grad) {
     const int64_t channels = aft->heads * aft->head_size;
     const int64_t row = aft->mode == CLATTN_AFT_GATED_MATRIX ? 2 * channels : channels;
-    const uint64_t mark = plan->workspace_used;
-    const clattn__aft_pass p = {
+    return (clattn__aft_pass){
         .plan = plan,
         .target = target,
         .aft = aft,
@@ -147,6 +157,12 @@ void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, cons
         .by_head = by_head(aft, grad),
         .terms = {clattn__plan_scratch(plan, aft->batch * aft->length * row), aft->length * row, row, aft->head_size},
         .second = channels};
+}
+
+void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                          const clattn__aft_gradients *grad) {
+    const uint64_t mark = plan->workspace_used;
+    const clattn__aft_pass p = clattn__aft_pass_start(plan, target, aft, grad);
     add_terms(&p);
     if (aft->mode == CLATTN_AFT_GATED) {
         add_gated(&p);

@@ -5,7 +5,8 @@
 #include "variant/aft_backward.h"
 #include "variant/aft_division.h"
 
-/* A core and its gradients. second: floats from row to row of a token's traces (and terms, of gated-matrix). */
+/* A core and its gradients. terms: scratch, see cl/include/aft_backward.h; second: floats from row to row of a token's
+ * traces (and terms, of gated-matrix). */
 typedef struct clattn__aft_pass {
     clattn__plan *plan;
     const clattn__target *target;
@@ -15,6 +16,9 @@ typedef struct clattn__aft_pass {
     clattn__aft_view terms;
     int64_t second;
 } clattn__aft_pass;
+
+clattn__aft_pass clattn__aft_pass_start(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                                        const clattn__aft_gradients *grad);
 
 clattn__aft_division clattn__aft_pass_divide(const clattn__aft_pass *p, int vectors, int64_t tb);
 

@@ -1,67 +1,65 @@
-/* aft: mode gated by one symmetric product, cl/aft_gram.cl. */
-#include "variant/aft.h"
+/* aft: mode gated by one symmetric product, cl/aft_gram.cl and aft_gram_channels.cl. */
+#include "variant/aft_gram.h"
 
-enum { TOKENS = 128, CHANNELS = 32, LEAST_PART = 256 };
+#include "core/tile.h"
 
-/* Micro-tiles whose columns are whole rows of tiles, so that blocks on the diagonal are square. */
-bool clattn__aft_gram_shape(const clattn__target *target, int64_t model_size, clattn__aft_gram *gram) {
-    if (target->attention.wg != 1)
-        return false;
-    const bool wide = target->attention.vw == 16;
-    gram->tm = wide ? 8 : 4;
-    gram->tnv = wide ? 2 : 3;
-    const int64_t tn = (int64_t)gram->tnv * target->attention.vw;
-    gram->columns = clattn__ceil_div(model_size + 1, tn) * tn;
-    gram->rows = clattn__ceil_div(model_size, CHANNELS) * CHANNELS;
-    return true;
+enum { TOKENS = 128, LEAST_PART = 256 };
+
+bool clattn__aft_gram_possible(const clattn__target *target) { return target->attention.wg == 1; }
+
+clattn__aft_division clattn__aft_gram_divide(const clattn__aft *aft, const clattn__target *target) {
+    return clattn__aft_divide(aft, target, false, 4, 64);
 }
 
-static clattn__stage *start(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
-                            const clattn__aft_gram *gram, clattn_type x_type, const char *kernel) {
-    clattn__stage *stage = clattn__plan_kernel(plan, "aft_gram", kernel);
-    clattn__stage_define(plan, stage, "WG", 1);
-    clattn__stage_define(plan, stage, "VW", target->attention.vw);
-    clattn__stage_define(plan, stage, "TM", gram->tm);
-    clattn__stage_define(plan, stage, "TNV", gram->tnv);
-    clattn__stage_define(plan, stage, "PW", (int64_t)gram->tnv * target->attention.vw);
-    clattn__stage_define(plan, stage, "BM", CHANNELS);
-    clattn__stage_define(plan, stage, "BN", TOKENS);
-    clattn__stage_define(plan, stage, "TYPE_X", x_type);
-    clattn__stage_define(plan, stage, "LENGTHS", clattn__given(aft->lengths));
-    clattn__stage_define(plan, stage, "POSITION", clattn__given(aft->position));
-    return stage;
-}
+/* ---- G ---- */
 
-/* Four work-items a compute unit: parts of the tokens first, then panels of each part. */
+/* Micro-tiles whose columns are whole rows of tiles, so that blocks on the diagonal are square.
+ * Four work-items a compute unit: parts of the tokens first, then panels of each part. */
 typedef struct share {
-    int64_t parts, part_tokens, groups;
+    int tm, tnv;
+    int64_t tn, panels, parts, part_tokens, groups;
 } share;
 
-static share divide(const clattn__target *target, const clattn__aft *aft, int64_t panels) {
+static share divide(const clattn__target *target, const clattn__aft *aft) {
+    const bool wide = target->attention.vw == 16;
+    const int64_t size = aft->heads * aft->head_size + 1;
     const int64_t wanted = clattn__ceil_div(4 * (int64_t)target->caps.compute_units, aft->batch);
     const int64_t most = clattn__ceil_div(aft->length, LEAST_PART);
     const int64_t parts = wanted < most ? wanted : most;
-    share s = {.part_tokens = clattn__ceil_div(clattn__ceil_div(aft->length, parts), TOKENS) * TOKENS};
+    share s = {.tm = wide ? 8 : 4, .tnv = wide ? 2 : 3};
+    s.tn = (int64_t)s.tnv * target->attention.vw;
+    s.panels = clattn__ceil_div(size, s.tn);
+    s.part_tokens = clattn__ceil_div(clattn__ceil_div(aft->length, parts), TOKENS) * TOKENS;
     s.parts = clattn__ceil_div(aft->length, s.part_tokens);
     s.groups = clattn__ceil_div(wanted, s.parts);
-    s.groups = s.groups < panels ? s.groups : panels;
+    s.groups = s.groups < s.panels ? s.groups : s.panels;
     return s;
 }
 
-void clattn__aft_gram_core(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
-                           const clattn__aft_gram *gram, clattn__operand x, clattn_type x_type,
-                           clattn__operand weights) {
-    if (aft->batch == 0 || aft->length == 0)
-        return;
-    const int64_t d = aft->heads * aft->head_size, columns = gram->columns;
-    const int64_t tn = (int64_t)gram->tnv * target->attention.vw, panels = columns / tn;
-    const share s = divide(target, aft, panels);
-    const clattn__operand packed = clattn__plan_scratch(plan, aft->batch * s.parts * s.groups * columns * TOKENS);
-    const clattn__operand sums = clattn__plan_scratch(plan, aft->batch * s.parts * panels * (panels + 1) / 2 * tn * tn);
-    const clattn__operand whole = clattn__plan_scratch(plan, aft->batch * columns * columns);
-    const clattn__aft_total total = clattn__aft_total_reserve(plan, target, aft);
+static clattn__stage *start(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft, const share *s,
+                            clattn_type x_type, const char *kernel) {
+    clattn__stage *stage = clattn__plan_kernel(plan, "aft_gram", kernel);
+    clattn__stage_define(plan, stage, "WG", 1);
+    clattn__stage_define(plan, stage, "VW", target->attention.vw);
+    clattn__stage_define(plan, stage, "TM", s->tm);
+    clattn__stage_define(plan, stage, "TNV", s->tnv);
+    clattn__stage_define(plan, stage, "PW", s->tn);
+    clattn__stage_define(plan, stage, "BN", TOKENS);
+    clattn__stage_define(plan, stage, "TYPE_X", x_type);
+    clattn__stage_define(plan, stage, "LENGTHS", clattn__given(aft->lengths));
+    return stage;
+}
 
-    clattn__stage *stage = start(plan, target, aft, gram, x_type, "aft_gram");
+void clattn__aft_gram(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft, clattn__operand x,
+                      clattn_type x_type, clattn__operand to) {
+    const share s = divide(target, aft);
+    const int64_t d = aft->heads * aft->head_size, columns = s.panels * s.tn;
+    const uint64_t mark = plan->workspace_used;
+    const clattn__operand packed = clattn__plan_scratch(plan, aft->batch * s.parts * s.groups * columns * TOKENS);
+    const clattn__operand sums =
+        clattn__plan_scratch(plan, aft->batch * s.parts * s.panels * (s.panels + 1) / 2 * s.tn * s.tn);
+
+    clattn__stage *stage = start(plan, target, aft, &s, x_type, "aft_gram");
     clattn__stage_operand(plan, stage, x);
     clattn__stage_long(plan, stage, aft->length * d);
     clattn__stage_long(plan, stage, d);
@@ -74,23 +72,115 @@ void clattn__aft_gram_core(clattn__plan *plan, const clattn__target *target, con
     clattn__stage_long(plan, stage, s.part_tokens);
     clattn__stage_range(stage, s.groups, s.parts, aft->batch, 1);
 
-    stage = start(plan, target, aft, gram, x_type, "aft_gram_sum");
+    stage = start(plan, target, aft, &s, x_type, "aft_gram_sum");
     clattn__stage_operand(plan, stage, sums);
-    clattn__stage_operand(plan, stage, whole);
-    clattn__stage_long(plan, stage, columns);
+    clattn__stage_operand(plan, stage, to);
+    clattn__stage_long(plan, stage, d + 1);
     clattn__stage_long(plan, stage, s.parts);
-    clattn__stage_range(stage, panels, panels, aft->batch, 1);
+    clattn__stage_range(stage, s.panels, s.panels, aft->batch, 1);
+    clattn__plan_release(plan, mark);
+}
 
-    stage = start(plan, target, aft, gram, x_type, "aft_form");
-    clattn__stage_operand(plan, stage, weights);
-    clattn__stage_operand(plan, stage, whole);
-    clattn__stage_operand(plan, stage, aft->position);
-    clattn__stage_operand(plan, stage, total.at);
-    clattn__stage_long(plan, stage, total.batch);
-    clattn__stage_long(plan, stage, columns);
-    clattn__stage_long(plan, stage, gram->rows);
-    clattn__stage_long(plan, stage, d);
-    clattn__stage_long(plan, stage, aft->head_size);
-    clattn__stage_range(stage, gram->rows / CHANNELS, 1, aft->batch, 1);
-    clattn__aft_gate_only(plan, target, aft, &total);
+/* ---- channels ---- */
+
+static clattn__stage *start_channels(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                                     clattn_type x_type, clattn_type type, const char *kernel) {
+    clattn__aft typed = *aft;
+    typed.x_type = x_type;
+    clattn__stage *stage = clattn__aft_start(plan, &typed, d, "aft_gram_channels", kernel);
+    clattn__stage_define(plan, stage, "POSITION", clattn__given(aft->position));
+    clattn__stage_define(plan, stage, "TYPE_G", type);
+    return stage;
+}
+
+static void channels(clattn__plan *plan, clattn__stage *stage, const clattn__aft_channels *c) {
+    clattn__stage_operand(plan, stage, c->at);
+    clattn__stage_long(plan, stage, c->batch);
+}
+
+/* Blocks of the rows of G. */
+static int64_t blocks(const clattn__aft_division *d) { return clattn__ceil_div(d->width + 1, d->tb); }
+
+void clattn__aft_form(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft, clattn__operand keys,
+                      clattn__operand values, const clattn__aft_channels *sums) {
+    const clattn__aft_division d = clattn__aft_gram_divide(aft, target);
+    clattn__stage *stage = start_channels(plan, aft, &d, CLATTN_F32, CLATTN_F32, "aft_form");
+    clattn__stage_operand(plan, stage, keys);
+    clattn__stage_operand(plan, stage, values);
+    channels(plan, stage, sums);
+    clattn__stage_int(plan, stage, (int32_t)d.width);
+    clattn__stage_int(plan, stage, (int32_t)d.strips);
+    clattn__aft_range(stage, &d, 1, aft->batch);
+}
+
+/* ---- backward ---- */
+
+static clattn__stage *start_pass(const clattn__aft_pass *p, const clattn__aft_division *d, const char *kernel) {
+    return start_channels(p->plan, p->aft, d, CLATTN_F32, p->grad->type, kernel);
+}
+
+void clattn__aft_gram_scale(const clattn__aft_pass *p, clattn__operand keys, const clattn__aft_channels *later,
+                            const clattn__aft_channels *sums, clattn__operand to) {
+    clattn__aft_division d = clattn__aft_gram_divide(p->aft, p->target);
+    const int64_t rows = blocks(&d);
+    d.blocks = 1; /* parts: of all tokens */
+    const clattn__operand parts = clattn__aft_backward_parts(p, &d);
+    clattn__stage *stage = start_pass(p, &d, "aft_gram_scale");
+    clattn__stage_operand(p->plan, stage, keys);
+    channels(p->plan, stage, later);
+    clattn__stage_operand(p->plan, stage, sums->at);
+    clattn__stage_operand(p->plan, stage, to);
+    clattn__stage_operand(p->plan, stage, parts);
+    clattn__stage_operand(p->plan, stage, p->aft->position);
+    clattn__stage_int(p->plan, stage, (int32_t)d.width);
+    clattn__stage_int(p->plan, stage, (int32_t)d.strips);
+    clattn__stage_int(p->plan, stage, (int32_t)p->aft->head_size);
+    clattn__stage_long(p->plan, stage, d.pitch);
+    clattn__aft_range(stage, &d, rows, p->aft->batch);
+    clattn__aft_backward_position(p, &d, parts);
+}
+
+void clattn__aft_gram_weight(const clattn__aft_pass *p, clattn__operand products, const clattn__aft_channels *later,
+                             clattn__operand dw, clattn__operand db) {
+    const clattn__aft_division d = clattn__aft_gram_divide(p->aft, p->target);
+    clattn__stage *stage = start_pass(p, &d, "aft_gram_weight");
+    clattn__stage_operand(p->plan, stage, products);
+    channels(p->plan, stage, later);
+    clattn__stage_operand(p->plan, stage, dw);
+    clattn__stage_operand(p->plan, stage, db);
+    clattn__stage_operand(p->plan, stage, p->aft->position);
+    clattn__stage_int(p->plan, stage, (int32_t)d.width);
+    clattn__stage_int(p->plan, stage, (int32_t)d.strips);
+    clattn__stage_int(p->plan, stage, (int32_t)p->aft->head_size);
+    clattn__stage_long(p->plan, stage, p->aft->batch);
+    clattn__stage_int(p->plan, stage, p->grad->accumulate);
+    clattn__aft_range(stage, &d, blocks(&d), 1);
+}
+
+void clattn__aft_gram_beside(const clattn__aft_pass *p, clattn__operand x, clattn_type x_type, clattn__operand to,
+                             int64_t row) {
+    const clattn__aft_division d = clattn__aft_gram_divide(p->aft, p->target);
+    clattn__stage *stage = start_channels(p->plan, p->aft, &d, x_type, p->grad->type, "aft_gram_beside");
+    clattn__stage_operand(p->plan, stage, x);
+    clattn__stage_operand(p->plan, stage, to);
+    clattn__stage_long(p->plan, stage, row);
+    clattn__stage_operand(p->plan, stage, p->aft->lengths);
+    clattn__stage_long(p->plan, stage, p->aft->length);
+    clattn__stage_int(p->plan, stage, (int32_t)d.width);
+    clattn__stage_int(p->plan, stage, (int32_t)d.strips);
+    clattn__aft_range(stage, &d, d.blocks, p->aft->batch);
+}
+
+void clattn__aft_gram_mix(const clattn__aft_pass *p, clattn__operand wq, clattn__operand half, clattn__operand to,
+                          int64_t to_batch) {
+    const int64_t d = p->aft->heads * p->aft->head_size;
+    clattn__stage *stage = clattn__plan_kernel(p->plan, "aft_gram_mix", "aft_gram_mix");
+    clattn__tile_defines(p->plan, stage, &p->target->gemm);
+    clattn__stage_define(p->plan, stage, "KEPT", p->target->engine == CLATTN_GEMM_CLBLAST);
+    clattn__stage_operand(p->plan, stage, wq);
+    clattn__stage_operand(p->plan, stage, half);
+    clattn__stage_operand(p->plan, stage, to);
+    clattn__stage_long(p->plan, stage, to_batch);
+    clattn__stage_long(p->plan, stage, d);
+    clattn__stage_range(stage, clattn__ceil_div(d, clattn__panel_width(p->target)), 1, p->aft->batch, 1);
 }

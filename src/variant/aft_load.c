@@ -67,14 +67,15 @@ void clattn__aft_taps(clattn__plan *plan, const clattn__target *target, clattn__
     range(stage, target, heads, 1);
 }
 
-void clattn__aft_augment(clattn__plan *plan, const clattn__target *target, const clattn__aft_gram *gram,
-                         clattn__operand weight, clattn__operand bias, clattn__operand to, int64_t model_size) {
+void clattn__aft_augment(clattn__plan *plan, const clattn__target *target, clattn__operand weight,
+                         clattn__operand bias, clattn__operand to, int64_t in, int64_t out, int64_t row,
+                         int64_t step) {
     clattn__stage *stage = start(plan, target, "aft_augment", false, false);
     clattn__stage_operand(plan, stage, weight);
     clattn__stage_operand(plan, stage, bias);
     clattn__stage_operand(plan, stage, to);
-    clattn__stage_long(plan, stage, model_size);
-    clattn__stage_long(plan, stage, model_size);
-    clattn__stage_long(plan, stage, gram->columns);
-    range(stage, target, gram->columns, gram->rows);
+    clattn__stage_long(plan, stage, in);
+    clattn__stage_long(plan, stage, row);
+    clattn__stage_long(plan, stage, step);
+    range(stage, target, in + 1, out);
 }

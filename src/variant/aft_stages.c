@@ -1,5 +1,5 @@
 /* aft: the core's stages, cl/aft.cl, aft_scan.cl, aft_matrix.cl and aft_full.cl. */
-#include "variant/aft_division.h"
+#include "variant/aft_gram.h"
 
 static clattn__aft_division divide(const clattn__aft *aft, const clattn__target *target, int vectors, int64_t tb) {
     return clattn__aft_divide(aft, target, clattn__aft_by_head(aft), vectors, tb);
@@ -64,23 +64,10 @@ static void add_gated(clattn__plan *plan, const clattn__target *target, const cl
     add_gate(plan, aft, &d, sums, d.blocks * d.pitch);
 }
 
-/* The total of each channel is known: position weights are in it. */
-static clattn__aft without_position(const clattn__aft *aft) {
-    clattn__aft bare = *aft;
-    bare.position = clattn__none();
-    return bare;
-}
-
-clattn__aft_total clattn__aft_total_reserve(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const clattn__aft_division d = divide(aft, target, 4, 64);
-    return (clattn__aft_total){clattn__plan_scratch(plan, aft->batch * d.pitch), d.pitch};
-}
-
-void clattn__aft_gate_only(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
-                           const clattn__aft_total *total) {
-    const clattn__aft_division d = divide(aft, target, 4, 64);
-    const clattn__aft bare = without_position(aft);
-    add_gate(plan, &bare, &d, total->at, total->batch);
+void clattn__aft_gate(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                      const clattn__aft_channels *sums) {
+    const clattn__aft_division d = clattn__aft_gram_divide(aft, target);
+    add_gate(plan, aft, &d, sums->at, sums->batch);
 }
 
 /* ---- gated-matrix ---- */

@@ -20,12 +20,12 @@ static const int mixed[] = {SUM + 1, 0, SUM, 1, 40}, two[] = {300, 257}, narrow[
 #define PADDED(lengths_) .lengths = lengths_, .padding_nan = true
 
 static const layer_case cases[] = {
-    /* n > d: without K and V; n <= d: with them */
+    /* 5 n > 4 d: without K and V; else with them */
     {LAYER("aft", "mode=gated", 1, 1, 8, 1)},
-    {LAYER("aft", "mode=gated", 5, SUM + 1, 21, 3), PADDED(mixed)},
+    {LAYER("aft", "mode=gated", 5, SUM + 1, 81, 3), PADDED(mixed)},
     {LAYER("aft", "mode=gated", 2, PART + 44, 24, 3), PADDED(two)},
     {LAYER("aft", "mode=gated", 1, 601, 47, 1)},
-    {LAYER("aft", "mode=gated", 5, SUM + 1, 72, 4), PADDED(mixed)},
+    {LAYER("aft", "mode=gated", 5, SUM + 1, 82, 2), PADDED(mixed)},
     {LAYER("aft", "mode=gated causal", 1, 1, 7, 7)},
     {LAYER("aft", "mode=gated causal", 2, SUM, 40, 5)},
     {LAYER("aft", "mode=gated causal", 5, SUM + 1, 33, 3), PADDED(mixed)},
