@@ -9,13 +9,11 @@
 // ONE_BLOCK 0|1 (with WINDOW: side * side <= BN); HAS_LSE 0|1. Local memory (WG > 1): that of attention.h, with RELU
 // another BM*SLD + BM floats.
 #include "attention.h"
-#include "window.h"
+#include "assa.h"
 
 #if !defined(RELU) || !defined(WINDOW) || !defined(ONE_BLOCK) || !defined(HAS_LSE)
 #error "RELU, WINDOW, ONE_BLOCK, HAS_LSE: 0 or 1"
 #endif
-
-#define APART (-100.0f * LOG2E)
 
 #if WINDOW
 inline void query_tokens(SHARED float *qs, __global const STORAGE(TYPE_Q) *q, const long row_stride, const window w,
@@ -24,37 +22,6 @@ inline void query_tokens(SHARED float *qs, __global const STORAGE(TYPE_Q) *q, co
         const long row = i < count ? window_token(w, row0 + i) * row_stride : 0;
         for (int d = lid; d < D; d += WG)
             qs[i * D + d] = i < count ? LOAD(TYPE_Q, q, row + d) * scale : 0.0f;
-    }
-}
-
-// Columns from..to of a row of scores, += x.
-inline void add_number(SHARED float *s, const int from, const int to, const float x) {
-    for (int j = from; j < to; j++)
-        s[j] += x;
-}
-
-inline void add_line(SHARED float *s, __global const float *bias, const int from, const int to) {
-    int j = from;
-    for (; j + VW <= to; j += VW)
-        RAW_STORE(RAW_LOAD(s + j) + RAW_LOAD(bias + j), s + j);
-    for (; j < to; j++)
-        s[j] += bias[j];
-}
-
-// Bias and mask of query t for keys first .. first+columns; the keys of one line of the window at a time. table: the head's.
-inline void add_bias_row(SHARED float *s, __global const float *table, const window w, const int t, const int first,
-                         const int columns) {
-    const int y = t / w.side, x = t % w.side;
-    for (int line = first / w.side; line * w.side < first + columns; line++) {
-        const int start = line * w.side - first; // column of the line's first key
-        const int from = max(start, 0), to = min(start + w.side, columns);
-        add_line(s, table + (y - line + w.side - 1) * (2 * w.side - 1) + w.side - 1 - x - start, from, to);
-        if (w.split_y > 0 && (y < w.split_y) != (line < w.split_y))
-            add_number(s, from, to, APART);
-        else if (w.split_x > 0 && x < w.split_x)
-            add_number(s, max(start + w.split_x, from), to, APART);
-        else if (w.split_x > 0)
-            add_number(s, from, min(start + w.split_x, to), APART);
     }
 }
 #endif

@@ -1,196 +1,209 @@
-// Gradients that every visible pair has a part in, S = scale Q K^T + bias computed again pair by pair:
+// Gradients that every visible pair has a part in; the steps are those of assa_backward.h.
 //
-//   FORM 0 (softmax)  A = P                       dS = P (G - D1)
-//   FORM 1 (mixed)    A = w0 P + w1 relu(S)^2     dS = w0 P (G - D1) + 2 w1 relu(S) G
-//   FORM 2 (rest)     dV is left out              dS = -P c, what top-k over all keys' softmax adds to its lists
-//
-// with G = dO . V, D1 = sum P G and D2 = sum relu(S)^2 G of a query, c what assa_backward_weights summed.
-//
-//   assa_backward_pairs_queries  dQ = scale dS K, and D1 (or c), D2: a work-item owns a query. Both are divided by sum P, which
-//                                is 1 but for rounding
-//   assa_backward_pairs_keys     dK = scale dS^T Q, dV = A^T dO: a work-item owns a key, over the heads that share it
-//   assa_backward_pairs_table    the bias table: a work-item owns an entry of a head, over all windows
+//   assa_backward_pairs_sums     a query's terms: a work-group owns BM queries of one head and streams the keys
+//   assa_backward_pairs_queries  dQ, and the bias table's gradient in parts: a work-group owns a share of the blocks of BM queries of
+//                                one head, of all sequences or windows, and streams the keys
+//   assa_backward_pairs_keys     dK and dV: a work-group owns BN keys of one head of keys and streams the queries of the heads
+//                                that share it
+//   assa_backward_pairs_table    the bias table: a work-item owns an entry of a head and sums the parts
 //   assa_backward_pairs_mix      w, through its softmax: one work-item
 //
-// Each gradient has one writer, which adds in one order. lse [B, H, tokens], natural.
-// Defines: those of pair.h; FORM 0|1|2; WINDOW 0|1 (1: q, k, v, dO are whole grids, see window.h); TYPE_G storage of the
-// gradients of table and w.
-#include "pair.h"
-#include "mask.h"
-#include "window.h"
+// Each gradient has one writer, which adds in one order: the same bits every time.
+// Defines and local memory: assa_backward.h; table and mix: TYPE_G storage of their gradients.
+#include "assa_backward.h"
 
-#if !defined(FORM) || !defined(WINDOW) || !defined(TYPE_G)
-#error "FORM, WINDOW, TYPE_G: see the head of assa_backward_pairs.cl"
+#ifndef TYPE_G
+#error "TYPE_G: see the head of assa_backward_pairs.cl"
 #endif
 
-#define APART (-100.0f * LOG2E)
-
-// One head of one sequence or window.
-typedef struct scene {
-    row_view q, k, v, o;
-    window w;
-    sequence seq;
-    int right;
-    float scale;
-    float2 mix; // softmax(w)
-    __global const float *table; // as assa_table wrote it: units of log2, lines backwards
-    __global const float *lse, *sums;
-} scene;
-
-// softmax(w) from what assa_mix wrote.
-inline float2 mix_of(__global const float *mix) { return (float2)(mix[0], mix[1] * (LOG2E * LOG2E)); }
-
-#define SCENE_PARAMETERS                                                                                               \
-    VIEW_PARAMETERS(q), VIEW_PARAMETERS(k), VIEW_PARAMETERS(v), VIEW_PARAMETERS(grad_o), __global const float *lse,    \
-        const long lse_offset, __global const float *sums, const long sums_offset, __global const float *mix,          \
-        const long mix_offset, __global const float *table, const long table_offset,                                   \
-        __global const int *key_lengths, const long key_lengths_offset, __global const int *query_lengths,             \
-        const long query_lengths_offset, const int queries, const int keys, const int heads, const int heads_per_kv,   \
-        const long tokens, const float scale, const int right, const int bottom_right, WINDOW_PARAMETERS
-
-#if WINDOW
-#define TOKEN(w, t) window_token(w, t)
-#define WINDOWS windows_of(side, grid_rows, grid_columns)
-#define PLACE window_at((int)(part % WINDOWS), side, grid_rows, grid_columns, shift)
-#else
-#define TOKEN(w, t) ((long)(t))
-#define WINDOWS 1
-#define PLACE ((window){1, 1, 1, 0, 0, 0, 0})
+// Of one row: sums of P, P G and relu(S)^2 G.
+inline void sum_row(const block b, SHARED float *sums, const int i, const int first, const int2 own) {
+    const float l = b.terms[i].x;
+    V p_sum = (V)(0.0f), pg_sum = (V)(0.0f), rg_sum = (V)(0.0f);
+    for (int j = i * SLD + own.x; j < i * SLD + own.y; j += VW) {
+        const int at = first + j - i * SLD;
+        const V x = RAW_LOAD(b.s + j), p = seen_lanes(weights_of(x - l), at, b.visible[i]);
+        p_sum += p;
+#if FORM != REST
+        const V g = seen_lanes(RAW_LOAD(b.g + j), at, b.visible[i]);
+        pg_sum = fma(p, g, pg_sum);
 #endif
-
-// The scene of head h of part `part`: a sequence, or a window of one.
-#define SCENE(h, part)                                                                                                 \
-    (scene) {                                                                                                          \
-        VIEW(q, (part) / WINDOWS, h), VIEW(k, (part) / WINDOWS, (h) / heads_per_kv),                                   \
-            VIEW(v, (part) / WINDOWS, (h) / heads_per_kv), VIEW(grad_o, (part) / WINDOWS, h), PLACE,                   \
-            sequence_of((part) / WINDOWS, queries, keys, query_lengths, query_lengths_offset, key_lengths,             \
-                        key_lengths_offset, bottom_right),                                                             \
-            right, scale, mix ? mix_of(mix + mix_offset) : (float2)(1.0f, 0.0f),                                       \
-            WINDOW ? table + table_offset + (h) * (2 * side - 1) * (2 * side - 1) : table,                             \
-            lse + lse_offset + ((part) / WINDOWS * heads + (h)) * tokens,                                              \
-            sums ? sums + sums_offset + ((part) / WINDOWS * heads + (h)) * tokens : sums                               \
+#if FORM == MIXED
+        const V r = seen_lanes(fmax(x, (V)(0.0f)), at, b.visible[i]);
+        rg_sum = fma(r * r, g, rg_sum);
+#endif
     }
-
-#if WINDOW
-inline float bias_of(const scene s, const int i, const int j) {
-    const int side = s.w.side, yi = i / side, xi = i % side, yj = j / side, xj = j % side;
-    const bool apart = (s.w.split_y > 0 && (yi < s.w.split_y) != (yj < s.w.split_y)) ||
-                       (s.w.split_x > 0 && (xi < s.w.split_x) != (xj < s.w.split_x));
-    return s.table[(yi - yj + side - 1) * (2 * side - 1) + side - 1 - xi + xj] + (apart ? APART : 0.0f);
-}
-#else
-inline float bias_of(const scene s, const int i, const int j) { return 0.0f; }
-#endif
-
-// p softmax weight, r relu(S), g = dO . V.
-typedef struct pair {
-    float p, r, g;
-} pair;
-
-inline pair pair_of(const scene s, const int i, const int j) {
-    const long qi = TOKEN(s.w, i), kj = TOKEN(s.w, j);
-    const float score = row_dot(s.q, qi, s.k, kj, D) * (s.scale * LOG2E) + bias_of(s, i, j);
-    return (pair){exp2(score - s.lse[qi] * LOG2E), fmax(score, 0.0f) * LN2,
-                  FORM == 2 ? 0.0f : row_dot(s.o, qi, s.v, kj, DV)};
+    sums[0] += vsum(p_sum);
+    sums[1] += vsum(pg_sum);
+    sums[2] += vsum(rg_sum);
 }
 
-// sum: D1 of the query, or c.
-inline float gradient_of(const scene s, const pair x, const float sum) {
-    if (FORM == 1)
-        return s.mix.x * x.p * (x.g - sum) + 2.0f * s.mix.y * x.r * x.g;
-    return FORM == 2 ? -x.p * sum : x.p * (x.g - sum);
-}
-
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-assa_backward_pairs_queries(SCENE_PARAMETERS, __global float *first, const long first_offset, __global float *second,
-                            const long second_offset, GRADIENT_PARAMETERS(grad_q)) {
-    const int i = get_group_id(0);
-    const long h = get_group_id(1), part = get_group_id(2), b = part / WINDOWS;
+// lse, chosen (REST: what assa_backward_weights summed): [B, H, tokens].
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
+assa_backward_pairs_sums(SCENE_PARAMETERS, __global const float *lse, const long lse_offset,
+                         __global const float *chosen, const long chosen_offset, const long tokens) {
+    BLOCK(b);
+    SHARED float sums[BM * ROW_ITEMS * 3];
+    const int lid = get_local_id(0), row0 = get_group_id(0) * BM, count = min(BM, queries - row0);
+    const long h = get_group_id(1), part = get_group_id(2), head = (part / WINDOWS * heads + h) * tokens;
     const scene s = SCENE(h, part);
-    const int2 visible = visible_keys(s.seq, i, -1, right);
-    const long token = TOKEN(s.w, i), at = (b * heads + h) * tokens + token;
-    float sum = 0.0f, total = 0.0f, squares = 0.0f;
-    for (int j = visible.x; j < visible.y; j++) {
-        const pair x = pair_of(s, i, j);
-        total += x.p;
-        sum = fma(x.p, x.g, sum);
-        squares = fma(x.r * x.r, x.g, squares);
+    load_rows(b, s, row0, count, lid);
+    for (int i = lid; i < BM; i += WG) {
+        const float l = i < count ? lse[lse_offset + head + TOKEN(s.w, row0 + i)] : -INFINITY;
+        b.terms[i] = (float4)(l == -INFINITY ? INFINITY : l * LOG2E, 0.0f, 0.0f, 0.0f);
     }
-    sum = total == 0.0f ? 0.0f : (FORM == 2 ? s.sums[token] : sum) / total; // so that a row of dS sums to 0
-    float acc[ROUND_UP(D, VW)] ALIGNED;
-    row_clear(acc, D);
-    for (int j = visible.x; j < visible.y; j++)
-        row_add(acc, gradient_of(s, pair_of(s, i, j), sum) * scale, s.k, TOKEN(s.w, j), D);
-    row_store(grad_q, ROW_OF(grad_q, b, h, token), acc, D);
-    first[first_offset + at] = sum;
-    if (FORM != 2)
-        second[second_offset + at] = squares;
+    for (int e = lid; e < BM * ROW_ITEMS * 3; e += WG)
+        sums[e] = 0.0f;
+    SYNC;
+    const int4 u = visible_union(b.visible, BM);
+    for (int first = u.x / PW * PW; first < u.y; first += BN) {
+        const int columns = min(BN, u.y - first);
+        score_rows(b, s, count, first, columns, lid);
+        SYNC;
+        const int2 own = own_columns(columns, lid);
+        for (int i = FIRST_ROW(lid); i < BLOCK_ROWS(count); i += WG) {
+            bias_row(b, s, i, row0 + i, first, columns, own);
+            sum_row(b, sums + (i * ROW_ITEMS + ROW_ITEM(lid)) * 3, i, first, own);
+        }
+        SYNC;
+    }
+    for (int i = lid; i < count; i += WG) {
+        float total = 0.0f, d1 = 0.0f, d2 = 0.0f;
+        for (int e = i * ROW_ITEMS * 3; e < (i + 1) * ROW_ITEMS * 3; e += 3) {
+            total += sums[e];
+            d1 += sums[e + 1];
+            d2 += sums[e + 2];
+        }
+        const float factor = FORM == REST ? -chosen[chosen_offset + head + TOKEN(s.w, row0 + i)] : s.mix.x;
+        const float4 t = {b.terms[i].x, total == 0.0f ? 0.0f : d1 / total, total == 0.0f ? 0.0f : factor / total,
+                          d2 * (LN2 * LN2)};
+        vstore4(t, row0 + i, s.terms);
+    }
 }
 
-// sums: D1 of each query as assa_backward_pairs_queries left it, or c.
-__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
+// tables [H, shares, 2 side - 1, TABLE_LINE], NULL where no table is learnt.
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
+assa_backward_pairs_queries(SCENE_PARAMETERS, __global const float *k_rows, const long k_rows_offset,
+                            __global float *tables, const long tables_offset, GRADIENT_PARAMETERS(grad_q),
+                            const long parts) {
+    BLOCK(b);
+    V acc[KEY_TILES_EACH][TM][TNV];
+    const int lid = get_local_id(0);
+    const long share = get_group_id(0), shares = get_num_groups(0), h = get_group_id(1);
+    const long blocks = CEIL_DIV(queries, BM), tasks = parts * blocks;
+#if WINDOW
+    const long table_size = (2 * side - 1) * TABLE_LINE(side);
+    __global float *to = tables + tables_offset + (h * shares + share) * table_size;
+    for (long e = lid; tables && e < table_size; e += WG)
+        to[e] = 0.0f;
+    clear_gradients(b, lid);
+#endif
+    SYNC_GLOBAL;
+    for (long task = tasks * share / shares; task < tasks * (share + 1) / shares; task++) {
+        const long part = task / blocks;
+        const int row0 = task % blocks * BM, count = min(BM, queries - row0);
+        const scene s = SCENE(h, part);
+        load_rows(b, s, row0, count, lid);
+        load_terms(b, s, row0, count, lid);
+        clear_rows(acc, KEY_TILES_EACH);
+        SYNC;
+        const int4 u = visible_union(b.visible, BM);
+        __global const float *rows_of_k = k_rows + k_rows_offset + KV_HEAD(h, part) * keys * DP;
+        for (int first = u.x / PW * PW; first < u.y; first += BN) {
+            const int columns = min(BN, u.y - first);
+            score_rows(b, s, count, first, columns, lid);
+            SYNC;
+            weigh_rows(b, s, row0, count, first, columns, lid);
+            SYNC;
+            product_block(acc, DP / TN, b.g, b.visible, rows_of_k + (long)first * DP, first, columns, lid);
+#if WINDOW
+            if (tables)
+                table_rows(to, b.g, side, row0, count, first, columns, lid);
+            SYNC_GLOBAL;
+#else
+            SYNC;
+#endif
+        }
+        store_tokens(acc, ROW_TILES, DP / TN, scale, grad_q + grad_q_offset + part / WINDOWS * grad_q_batch + h * grad_q_head,
+                     grad_q_row, D, s.w, row0, count, lid);
+    }
+}
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 assa_backward_pairs_keys(SCENE_PARAMETERS, GRADIENT_PARAMETERS(grad_k), GRADIENT_PARAMETERS(grad_v)) {
-    const int j = get_group_id(0);
-    const long kv = get_group_id(1), part = get_group_id(2), b = part / WINDOWS;
-    const long token = TOKEN(PLACE, j);
-    float acc_k[ROUND_UP(D, VW)] ALIGNED, acc_v[ROUND_UP(DV, VW)] ALIGNED;
-    row_clear(acc_k, D);
-    row_clear(acc_v, DV);
+    BLOCK(b);
+    SHARED int2 seen[BN]; // queries that each key has; keys behind the last are as the last
+    V acc_k[CEIL_DIV(KEY_ROWS * (DP / TN), WG)][TM][TNV];
+#if FORM != REST
+    V acc_v[CEIL_DIV(KEY_ROWS * VALUE_COLUMNS, WG)][TM][TNV];
+    clear_rows(acc_v, CEIL_DIV(KEY_ROWS * VALUE_COLUMNS, WG));
+#endif
+    clear_rows(acc_k, CEIL_DIV(KEY_ROWS * (DP / TN), WG));
+    const int lid = get_local_id(0), first = get_group_id(0) * BN, columns = min(BN, keys - first);
+    const long kv = get_group_id(1), part = get_group_id(2), batch = part / WINDOWS;
+    const window w = PLACE(part);
+    const sequence seq = SCENE(kv * heads_per_kv, part).seq;
+    for (int j = lid; j < BN; j += WG)
+        seen[j] = visible_queries(seq, first + min(j, columns - 1), -1, right);
+    SYNC;
+    const int4 u = visible_union(seen, BN);
     for (long h = kv * heads_per_kv; h < (kv + 1) * heads_per_kv; h++) {
         const scene s = SCENE(h, part);
-        for (int i = 0; i < s.seq.queries; i++) {
-            const int2 visible = visible_keys(s.seq, i, -1, right);
-            if (j < visible.x || j >= visible.y)
-                continue;
-            const long query = TOKEN(s.w, i);
-            const pair x = pair_of(s, i, j);
-            row_add(acc_k, gradient_of(s, x, s.sums[query]) * scale, s.q, query, D);
-            if (FORM != 2)
-                row_add(acc_v, FORM == 1 ? s.mix.x * x.p + s.mix.y * x.r * x.r : x.p, s.o, query, DV);
+        for (int row0 = u.x / BM * BM; row0 < u.y; row0 += BM) {
+            const int count = min(BM, queries - row0);
+            load_rows(b, s, row0, count, lid);
+            load_terms(b, s, row0, count, lid);
+            SYNC;
+            score_rows(b, s, count, first, columns, lid);
+            SYNC;
+            weigh_rows(b, s, row0, count, first, columns, lid);
+            SYNC;
+            product_columns(acc_k, DP / TN, b.g, seen, s.q + (long)row0 * DP, row0, count, columns, lid);
+#if FORM != REST
+            product_columns(acc_v, VALUE_COLUMNS, b.s, seen, s.o + (long)row0 * DVP, row0, count, columns, lid);
+#endif
+            SYNC;
         }
     }
-    row_store(grad_k, ROW_OF(grad_k, b, kv, token), acc_k, D);
-    if (FORM != 2)
-        row_store(grad_v, ROW_OF(grad_v, b, kv, token), acc_v, DV);
+    store_tokens(acc_k, KEY_ROWS, DP / TN, scale, grad_k + grad_k_offset + batch * grad_k_batch + kv * grad_k_head, grad_k_row,
+                 D, w, first, columns, lid);
+#if FORM != REST
+    store_tokens(acc_v, KEY_ROWS, VALUE_COLUMNS, 1.0f, grad_v + grad_v_offset + batch * grad_v_batch + kv * grad_v_head,
+                 grad_v_row, DV, w, first, columns, lid);
+#endif
 }
 
 #if WINDOW
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-assa_backward_pairs_table(SCENE_PARAMETERS, __global STORAGE(TYPE_G) *grad, const long grad_offset, const long parts,
-                          const int add) {
-    const int line = 2 * side - 1, entry = get_group_id(0), dy = entry / line - (side - 1), dx = entry % line - (side - 1);
-    const long h = get_group_id(1), at = grad_offset + (long)entry * heads + h;
+assa_backward_pairs_table(__global const float *tables, const long tables_offset, __global STORAGE(TYPE_G) *grad,
+                          const long grad_offset, const int side, const long shares, const int add) {
+    const int line = 2 * side - 1, entry = get_group_id(0), y = entry / line, x = entry % line;
+    const long h = get_group_id(1), heads = get_num_groups(1), at = grad_offset + (long)entry * heads + h;
+    const long size = line * TABLE_LINE(side);
+    tables += tables_offset + h * shares * size + y * TABLE_LINE(side) + line - 1 - x;
     float total = 0.0f;
-    for (long part = 0; part < parts; part++) {
-        const scene s = SCENE(h, part);
-        for (int y = max(dy, 0); y < side + min(dy, 0); y++)
-            for (int x = max(dx, 0); x < side + min(dx, 0); x++) {
-                const int i = y * side + x, j = (y - dy) * side + x - dx;
-                total += gradient_of(s, pair_of(s, i, j), s.sums[TOKEN(s.w, i)]);
-            }
-    }
+    for (long share = 0; share < shares; share++)
+        total += tables[share * size];
     STORE(TYPE_G, grad, at, add ? LOAD(TYPE_G, grad, at) + total : total);
 }
 #endif
 
-// first, second: D1 and D2 of all `count` queries; mix: as assa_mix wrote it.
+// terms: of all `count` queries; mix: as assa_mix wrote it.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
-assa_backward_pairs_mix(__global const float *first, const long first_offset, __global const float *second,
-                        const long second_offset, __global const float *mix, const long mix_offset,
-                        __global STORAGE(TYPE_G) *grad, const long grad_offset, const long count, const int add) {
-    float sum[2] = {0.0f, 0.0f}, lost[2] = {0.0f, 0.0f};
-    for (long i = 0; i < count; i++) {
-        const float next[2] = {first[first_offset + i], second[second_offset + i]};
-        for (int t = 0; t < 2; t++) { // the rounding error is carried along
-            const float x = next[t] - lost[t], now = sum[t] + x;
-            lost[t] = (now - sum[t]) - x;
-            sum[t] = now;
-        }
+assa_backward_pairs_mix(__global const float *terms, const long terms_offset, __global const float *mix,
+                        const long mix_offset, __global STORAGE(TYPE_G) *grad, const long grad_offset,
+                        const long count, const int add) {
+    float2 sum = (float2)(0.0f), lost = (float2)(0.0f);
+    for (long i = 0; i < count; i++) { // the rounding error is carried along
+        const float4 t = vload4(i, terms + terms_offset);
+        const float2 x = t.yw - lost, now = sum + x;
+        lost = (now - sum) - x;
+        sum = now;
     }
-    const float2 m = mix_of(mix + mix_offset);
-    const float both[2] = {m.x, m.y}, mean = m.x * sum[0] + m.y * sum[1];
+    const float2 both = (float2)(mix[mix_offset], mix[mix_offset + 1] * (LOG2E * LOG2E));
+    const float2 g = both * (sum - (both.x * sum.x + both.y * sum.y));
     for (int t = 0; t < 2; t++) {
-        const float g = both[t] * (sum[t] - mean);
-        STORE(TYPE_G, grad, grad_offset + t, add ? LOAD(TYPE_G, grad, grad_offset + t) + g : g);
+        const float x = t == 0 ? g.x : g.y;
+        STORE(TYPE_G, grad, grad_offset + t, add ? LOAD(TYPE_G, grad, grad_offset + t) + x : x);
     }
 }

@@ -13,6 +13,7 @@ static const int full_and_short[] = {7, 3};
 static const layer_case cases[] = {
     {LAYER("dense", "causal", 2, 7, 8, 2), PADDED},
     {LAYER("assa", "k=3", 2, 7, 8, 2), PADDED},
+    {LAYER("assa", "k=3 normalise=all", 2, 7, 8, 2), PADDED},
     {LAYER("assa", "mode=adaptive window=2 grid=2x4 shift=1", 1, 8, 8, 2)},
     {LAYER("cas", "", 2, 7, 8, 2), PADDED},
     {LAYER("cas", "causal", 1, 7, 8, 2)},

@@ -16,4 +16,12 @@ static inline void clattn__tile_defines(clattn__plan *plan, clattn__stage *stage
     clattn__stage_define(plan, stage, "BN", tile->bn);
 }
 
+/* The least number of columns that are whole panels, and whole micro-tiles where they are rows. */
+static inline int clattn__tile_both_ways(const clattn__tile *tile) {
+    int columns = tile->pw;
+    while (columns % tile->tm != 0)
+        columns += tile->pw;
+    return columns;
+}
+
 #endif

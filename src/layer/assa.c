@@ -206,7 +206,8 @@ static clattn__self project_windows(const description *desc, const clattn_layer_
     project_rows(desc, shape, target, plan, (clattn__view *const[]){&self.q, &self.k, &self.v});
     self.sizes = clattn__assa_window_sizes(&self.sizes, window);
     self.packed = clattn__packed_reserve(plan, target, &self.sizes);
-    clattn__assa_window_pack(plan, target, &self.sizes, window, &self.k, &self.v, &self.packed);
+    clattn__assa_window_keys(plan, target, &self.sizes, window, &self.k, &self.packed);
+    clattn__assa_window_values(plan, target, &self.sizes, window, &self.v, &self.packed);
     return self;
 }
 

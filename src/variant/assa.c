@@ -219,7 +219,8 @@ static void plan_adaptive(const clattn_assa_problem *p, const clattn__assa_windo
         m.sizes = clattn__assa_window_sizes(&m.sizes, window);
     m.packed = clattn__packed_reserve(plan, target, &m.sizes);
     if (window->side > 0) {
-        clattn__assa_window_pack(plan, target, &m.sizes, window, &k, &v, &m.packed);
+        clattn__assa_window_keys(plan, target, &m.sizes, window, &k, &m.packed);
+        clattn__assa_window_values(plan, target, &m.sizes, window, &v, &m.packed);
     } else {
         clattn__packed_keys(plan, target, &m.sizes, &k, &m.packed);
         clattn__packed_values(plan, target, &m.sizes, &v, &m.packed);

@@ -50,9 +50,11 @@ clattn__sizes clattn__assa_window_sizes(const clattn__sizes *sizes, const clattn
 
 /* As clattn__packed_keys and clattn__packed_values, in window order: sizes are those of clattn__assa_window_sizes, k
  * and v whole sequences. */
-void clattn__assa_window_pack(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
-                              const clattn__assa_window *window, const clattn__view *k, const clattn__view *v,
-                              const clattn__packed *packed);
+void clattn__assa_window_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                              const clattn__assa_window *window, const clattn__view *k, const clattn__packed *packed);
+void clattn__assa_window_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *sizes,
+                                const clattn__assa_window *window, const clattn__view *v,
+                                const clattn__packed *packed);
 
 /* Floats of the prepared mix and table, and the stages that write them. */
 enum { CLATTN__ASSA_MIX_FLOATS = 2 };

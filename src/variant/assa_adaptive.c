@@ -61,11 +61,14 @@ static void pack(clattn__plan *plan, const clattn__target *target, const char *k
     clattn__stage_range(stage, clattn__ceil_div(s->keys, clattn__panel_width(target)), s->kv_heads, s->batch, 1);
 }
 
-void clattn__assa_window_pack(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
-                              const clattn__assa_window *w, const clattn__view *k, const clattn__view *v,
-                              const clattn__packed *packed) {
+void clattn__assa_window_keys(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                              const clattn__assa_window *w, const clattn__view *k, const clattn__packed *packed) {
     pack(plan, target, "assa_pack_keys", s, s->head_size, w, k, packed->keys, packed->key_batch_stride,
          packed->key_head_stride);
+}
+
+void clattn__assa_window_values(clattn__plan *plan, const clattn__target *target, const clattn__sizes *s,
+                                const clattn__assa_window *w, const clattn__view *v, const clattn__packed *packed) {
     pack(plan, target, "assa_pack_values", s, s->value_size, w, v, packed->values, packed->value_batch_stride,
          packed->value_head_stride);
 }

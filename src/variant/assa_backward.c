@@ -1,11 +1,9 @@
-/* assa, backwards: lists for top-k, pairs for the rest. */
+/* assa, backwards: the lists of top-k. */
 #include "variant/assa_backward.h"
 
 #include <inttypes.h>
 
 #include "core/tile.h"
-
-enum form { SOFTMAX, MIXED, REST };
 
 static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const char *file, const char *name,
                              const clattn__assa_pairs *p, clattn_type grad_type) {
@@ -36,79 +34,6 @@ static void add_ints(clattn__plan *plan, clattn__stage *stage, const int64_t *li
     for (int i = 0; i < count; i++)
         clattn__stage_int(plan, stage, (int32_t)list[i]);
 }
-
-/* ---- pairs ---- */
-
-static clattn__stage *pairs_stage(clattn__plan *plan, const clattn__target *target, const char *name,
-                                  const clattn__assa_pairs *p, enum form form, const clattn__core_gradients *g,
-                                  clattn__operand sums) {
-    clattn__stage *stage = kernel(plan, target, "assa_backward_pairs", name, p, g->q.type);
-    clattn__stage_define(plan, stage, "FORM", form);
-    clattn__stage_define(plan, stage, "WINDOW", p->window.side > 0);
-    clattn__stage_define(plan, stage, "TYPE_G", p->grad_type);
-    const clattn__view *const views[] = {&p->q, &p->k, &p->v, &g->o};
-    for (int i = 0; i < 4; i++)
-        add_view(plan, stage, views[i]);
-    add_operands(plan, stage, (clattn__operand[]){p->lse, sums, p->mix, p->table, p->key_lengths, p->query_lengths}, 6);
-    add_ints(plan, stage, (int64_t[]){p->sizes.queries, p->sizes.keys, p->sizes.heads, heads_per_kv(p)}, 4);
-    clattn__stage_long(plan, stage, p->tokens);
-    clattn__stage_float(plan, stage, p->scale);
-    add_ints(plan, stage,
-             (int64_t[]){p->right, p->bottom_right, p->window.side, p->window.rows, p->window.columns, p->window.shift},
-             6);
-    return stage;
-}
-
-/* sums: c for REST; else where D1 goes. */
-static void pairs_rows(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, enum form form,
-                       const clattn__core_gradients *g, clattn__operand sums, clattn__operand squares) {
-    clattn__stage *stage = pairs_stage(plan, target, "assa_backward_pairs_queries", p, form, g, sums);
-    add_operands(plan, stage, (clattn__operand[]){sums, squares}, 2);
-    add_view(plan, stage, &g->q);
-    clattn__stage_range(stage, p->sizes.queries, p->sizes.heads, p->sizes.batch, 1);
-    stage = pairs_stage(plan, target, "assa_backward_pairs_keys", p, form, g, sums);
-    add_view(plan, stage, &g->k);
-    add_view(plan, stage, &g->v);
-    clattn__stage_range(stage, p->sizes.keys, p->sizes.kv_heads, p->sizes.batch, 1);
-}
-
-static void pairs_table(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
-                        const clattn__core_gradients *g, clattn__operand sums, clattn__operand grad) {
-    const int64_t line = 2 * p->window.side - 1;
-    clattn__stage *stage = pairs_stage(plan, target, "assa_backward_pairs_table", p, MIXED, g, sums);
-    clattn__stage_operand(plan, stage, grad);
-    clattn__stage_long(plan, stage, p->sizes.batch);
-    clattn__stage_int(plan, stage, p->accumulate);
-    clattn__stage_range(stage, line * line, p->sizes.heads, 1, 1);
-}
-
-static void pairs_mix(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, int64_t count,
-                      clattn__operand sums, clattn__operand squares, clattn__operand grad) {
-    clattn__stage *stage = kernel(plan, target, "assa_backward_pairs", "assa_backward_pairs_mix", p, CLATTN_F32);
-    clattn__stage_define(plan, stage, "FORM", MIXED);
-    clattn__stage_define(plan, stage, "WINDOW", 0);
-    clattn__stage_define(plan, stage, "TYPE_G", p->grad_type);
-    add_operands(plan, stage, (clattn__operand[]){sums, squares, p->mix, grad}, 4);
-    clattn__stage_long(plan, stage, count);
-    clattn__stage_int(plan, stage, p->accumulate);
-    clattn__stage_range(stage, 1, 1, 1, 1);
-}
-
-void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,
-                                 const clattn__core_gradients *g, clattn__operand grad_table,
-                                 clattn__operand grad_mix) {
-    const uint64_t mark = plan->workspace_used;
-    const int64_t count = p->sizes.batch * p->sizes.heads * p->sizes.queries; /* windows tile the tokens */
-    const clattn__operand sums = clattn__plan_scratch(plan, count), squares = clattn__plan_scratch(plan, count);
-    pairs_rows(plan, target, p, clattn__given(p->mix) ? MIXED : SOFTMAX, g, sums, squares);
-    if (clattn__given(grad_table))
-        pairs_table(plan, target, p, g, sums, grad_table);
-    if (clattn__given(grad_mix))
-        pairs_mix(plan, target, p, count, sums, squares, grad_mix);
-    clattn__plan_release(plan, mark);
-}
-
-/* ---- lists ---- */
 
 clattn_status clattn__assa_backward_check(int64_t heads, int64_t queries, int64_t k, clattn__error *error) {
     const int64_t most = INT64_C(1) << 47;
@@ -226,7 +151,7 @@ static void list_rest(clattn__plan *plan, const clattn__target *target, const cl
     l->rest_q = sum_of(plan, p, &g->q, p->sizes.heads, p->sizes.queries);
     l->rest_k = sum_of(plan, p, &g->k, p->sizes.kv_heads, p->sizes.keys);
     const clattn__core_gradients rest = {.o = g->o, .q = l->rest_q, .k = l->rest_k, .v = {.at = clattn__none()}};
-    pairs_rows(plan, target, p, REST, &rest, l->sums, clattn__none());
+    clattn__assa_rest_backward(plan, target, p, &rest, l->sums);
 }
 
 void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p,

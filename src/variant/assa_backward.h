@@ -27,6 +27,11 @@ void clattn__assa_pairs_backward(clattn__plan *plan, const clattn__target *targe
                                  const clattn__core_gradients *gradients, clattn__operand grad_table,
                                  clattn__operand grad_mix);
 
+/* What every visible pair gives q and k where top-k is normalised over all keys, in f32. sums [B, H, M]: of each query, over its
+ * kept keys, P times dO . V. */
+void clattn__assa_rest_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *pairs,
+                                const clattn__core_gradients *gradients, clattn__operand sums);
+
 /* indices, scores [B, H, M, k], contiguous, written by forward; pairs tells the rest (no windows, no mix). */
 void clattn__assa_topk_backward(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *pairs,
                                 clattn__operand indices, clattn__operand scores, int64_t k, bool normalise_all,

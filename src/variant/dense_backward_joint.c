@@ -10,7 +10,6 @@
 enum { TASKS = 4, JOINT = 5, SEPARATE = 7, BLOCK = 384 << 10 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t divisor(int64_t a, int64_t b) { return b == 0 ? a : divisor(b, a % b); }
 
 static int64_t units_of(const clattn__target *target) {
     return target->caps.compute_units > 0 ? target->caps.compute_units : 1;
@@ -30,7 +29,7 @@ static int64_t block_bytes(const clattn__tile *tile, const clattn__sizes *s) {
  * of queries: about 6 panels, and whole micro-tiles both ways. */
 static clattn__tile tile_of(const clattn__target *target, const clattn__sizes *s) {
     clattn__tile tile = target->attention;
-    const int both = tile.tm / (int)divisor(tile.tm, tile.pw) * tile.pw;
+    const int both = clattn__tile_both_ways(&tile);
     tile.bn = (int)clattn__ceil_div(6 * (int64_t)tile.pw, both) * both;
     tile.bm = 32 * tile.tm;
     while (tile.bm > 8 * tile.tm && (wanted_of(target, s) > 1 || block_bytes(&tile, s) > BLOCK))
