@@ -49,15 +49,17 @@ inline void pair_product(float *to, const float *own, const int2 *visible, const
     }
 }
 
-// Scores in p become weights, gradients of weights in g those of scores; exactly 0 where hidden.
+// Scores in p become weights, gradients of weights in g those of scores; exactly 0 where hidden. Differences are written as fma:
+// PoCL's compiler takes one of two loads apart into pairs of lanes.
 inline void weigh(const block pairs, const int count, const terms t, const bias_view bias, const int first,
                   const int columns) {
     const int width = ROUND_UP(columns, TN);
     for (int i = 0; i < ROUND_UP(count, TM); i++) {
         const int2 visible = pairs.visible[i];
+        const int inside = visible.x <= first && visible.y >= first + width;
         float *p = pairs.p + i * BN, *g = pairs.g + i * BN;
         for (int j = 0; j < width; j += TN) {
-            V x[TNV], y[TNV];
+            V x[TNV];
             UNROLL for (int e = 0; e < TNV; e++) {
                 const int at = first + j + e * VW;
                 x[e] = RAW_LOAD(p + j + e * VW);
@@ -65,15 +67,15 @@ inline void weigh(const block pairs, const int count, const terms t, const bias_
                 const V b = bias_lanes(bias.first + i * bias.own_stride, bias.stream_stride, at, visible);
                 x[e] = SELECT(x[e] + b, (V)(-INFINITY), b == (V)(-INFINITY));
 #endif
-                x[e] = weights_of(x[e] - RAW_LOAD(t.l + at));
-                y[e] = x[e] * (RAW_LOAD(g + j + e * VW) - RAW_LOAD(t.delta + at));
+                x[e] = weights_of(fma(RAW_LOAD(t.l + at), (V)(-1.0f), x[e]));
             }
             UNROLL for (int e = 0; e < TNV; e++) {
                 const int at = first + j + e * VW;
-                if (at < visible.x || at + VW > visible.y)
+                if (!inside)
                     x[e] = SELECT((V)(0.0f), x[e], at + LANES >= visible.x && at + LANES < visible.y);
+                const V y = x[e] * fma(RAW_LOAD(t.delta + at), (V)(-1.0f), RAW_LOAD(g + j + e * VW));
                 RAW_STORE(x[e], p + j + e * VW);
-                RAW_STORE(SELECT(y[e], (V)(0.0f), x[e] == 0.0f), g + j + e * VW);
+                RAW_STORE(SELECT(y, (V)(0.0f), x[e] == 0.0f), g + j + e * VW);
             }
         }
     }

@@ -55,7 +55,7 @@ static const struct {
     {"{\"gemm\": {\"kb\": 8}}", CLATTN_INVALID_ARGUMENT, "gemm.kb is 8, but must be in 16..512"},
     {"{\"gemm\": {\"vw\": 2}}", CLATTN_INVALID_ARGUMENT, "gemm.vw is 2, but must be 1, 4, 8 or 16"},
     {"{\"gemm\": {\"tnv\": 3}}", CLATTN_INVALID_ARGUMENT, "gemm.pw is 16, which is no multiple of tnv*vw, 24"},
-    {"{\"gemm\": {\"tm\": 5}}", CLATTN_INVALID_ARGUMENT, "gemm.bm is 48, which is no multiple of tm, 5"},
+    {"{\"gemm\": {\"tm\": 5}}", CLATTN_INVALID_ARGUMENT, "gemm.bm is 24, which is no multiple of tm, 5"},
     {"{\"attention\": {\"bn\": 40}}", CLATTN_INVALID_ARGUMENT, "attention.bn is 40, which is no multiple of pw, 16"},
     {"{\"attention\": {\"pw\": 32}}", CLATTN_INVALID_ARGUMENT, "gemm.pw is 16, but attention.pw is 32"},
     {"{\"gemm\": {\"wg\": 512}}", CLATTN_UNSUPPORTED, "t.json: gemm.wg is 512, the device allows work-groups of 256"},
