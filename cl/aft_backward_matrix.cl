@@ -5,7 +5,7 @@
 //   KIND 1   dv_j = p R_j^T k_j                                 M = R   = sum g_i dY_i^T,  out_j = k_j^T M
 //   KIND 2   dk_j = p R_j v_j,  dp = sum k_j . R_j v_j          M = R^T = sum dY_i g_i^T,  out_j = v_j^T M
 //
-// so all three are one thing: a work-item owns NV vectors of M's columns, all DH rows of them, and a block of TB tokens,
+// so all three are one thing (and where not causal, M may be the sum over other tokens than those that it multiplies): a work-item owns NV vectors of M's columns, all DH rows of them, and a block of TB tokens,
 // as in aft_matrix.cl, whose aft_outer makes each block's M; prefixes by aft_total, suffixes by aft_backward_later.
 //
 //   aft_backward_matrix  block, strip: out; KIND 2: parts[b][block][slot] = sum of k_j R_j v_j, without p
@@ -48,14 +48,14 @@ aft_backward_matrix(__global const STORAGE(TYPE_M) * left, const long left_offse
                     __global const float *states, const long states_offset, __global float *parts,
                     const long parts_offset, __global const float *position, const long position_offset,
                     __global const int *lengths, const long lengths_offset, const long n, const int strips,
-                    const int strip_count, const long pitch) {
+                    const int strip_count, const long pitch, const long states_batch) {
     if (get_global_id(0) >= strip_count) return;
     const strip s = strip_here(DH, strips);
     const long block = get_group_id(1), blocks = get_num_groups(1), b = get_group_id(2);
     const long begin = block * TB, end = min(begin + TB, n), stop = min(end, tokens_of(lengths, lengths_offset, b, n));
     const long bi = by_offset + b * by_batch + s.group * by_group;
     const long ti = to_offset + b * to_batch + s.group * to_group + s.c;
-    const long from = states_offset + (b * blocks + (CAUSAL ? block : 0)) * DH * pitch + s.slot;
+    const long from = states_offset + b * states_batch + (CAUSAL ? block : 0) * DH * pitch + s.slot;
     const float scale = POSITION ? position[position_offset + s.group] : 1.0f;
     V m[DH][NV];
     for (int a = 0; a < DH; a++) EACH_VECTOR m[a][v] = RAW_LOAD(states + from + a * pitch + v * VW);

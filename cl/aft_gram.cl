@@ -1,7 +1,7 @@
-// aft, mode gated, not causal: what x is to itself.
+// aft, modes gated and gated-matrix, not causal: what x is to itself.
 //
-// With a column of ones behind x and the biases behind the weights' columns, K_jc = wk_c . x_j, V_jc = wv_c . x_j, so
-//     sum_j K_jc V_jc = wk_c^T G wv_c,   G = sum_j x_j x_j^T   (symmetric, [d + 1, d + 1])
+// With a column of ones behind x and the biases behind the weights' columns, K_jc = wk_c . x_j, V_je = wv_e . x_j, so
+//     sum_j K_jc V_je = wk_c^T G wv_e,   G = sum_j x_j x_j^T   (symmetric, [d + 1, d + 1])
 // which is one half of a product of x with itself, instead of two products with weights. docs/aft.md has the rest.
 //
 //   panels of G, TN columns each           aft_gram      part of the tokens: its own sum of the blocks pa <= pb
@@ -104,9 +104,8 @@ KERNEL aft_gram_sum(__global const float *sums, const long sums_offset, __global
             for (long part = 0; part < parts; part++) s += RAW_LOAD(from + part * all + j);
             RAW_STORE(s, sum + j);
         }
-        for (int j = 0; j < count; j++) {
-            to[row * size + column + j] = sum[j];
-            if (pa != pb) to[(column + j) * size + row] = sum[j];
-        }
+        for (int j = 0; j < TN && count == TN; j += VW) RAW_STORE(RAW_LOAD(sum + j), to + row * size + column + j);
+        for (int j = 0; j < count && count < TN; j++) to[row * size + column + j] = sum[j];
+        for (int j = 0; j < count && pa < pb; j++) to[(column + j) * size + row] = sum[j];
     }
 }

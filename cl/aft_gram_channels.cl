@@ -1,17 +1,17 @@
-// aft, mode gated by G = sum_j x_j x_j^T (aft_gram.cl): what is done channel by channel, forward and backward. size = d + 1.
+// aft by G = sum_j x_j x_j^T (aft_gram.cl): what is done channel by channel, forward and backward. size = d + 1.
 //
 //   aft_form             strip: sums[b][slot] = keys_c . products_c = sum_j K_jc V_jc; products = G W_v^T
 //   aft_gram_scale       block of rows, strip: to = keys, each channel times p R; parts[b][slot] = R times aft_form's sum
-//   aft_gram_weight      block of rows, strip: row k of products, times p R, summed over sequences, is column k of a weight's
-//                        gradient; row d that of its bias
+//   aft_gram_weight      block of rows, strip: row k of products, summed over sequences, is column k of a weight's gradient;
+//                        row d that of its bias. SCALE 1: each times p R
 //   aft_gram_beside      block of tokens, strip: x, then 1, as float32 with a row of their own; 0 at padding
 //
 // p: the head's weight; R: aft_backward_later's sum. keys [size, d]: wk_c and its bias as a column; products and to [b, size, d].
-// Padding is never read. Local memory: none. Defines: see include/aft.h; POSITION 0|1, TYPE_G 0|1|2 type of gradients.
+// Padding is never read. Local memory: none. Defines: see include/aft.h; POSITION, SCALE 0|1, TYPE_G 0|1|2 type of gradients.
 #include "aft_backward.h"
 
-#if !defined(POSITION) || !defined(TYPE_G)
-#error "POSITION, TYPE_G: see aft_gram_channels.cl"
+#if !defined(POSITION) || !defined(SCALE) || !defined(TYPE_G)
+#error "POSITION, SCALE, TYPE_G: see aft_gram_channels.cl"
 #endif
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
@@ -69,14 +69,20 @@ aft_gram_weight(__global const float *products, const long products_offset, __gl
     const strip s = strip_here(d, strips);
     const long block = get_group_id(1), size = d + 1, end = min((block + 1) * TB, size);
     V scale[NV];
-    EACH_VECTOR scale[v] = position_of(position, position_offset, s, v, head_size);
+    EACH_VECTOR scale[v] = SCALE ? position_of(position, position_offset, s, v, head_size) : (V)(1.0f);
     for (long k = block * TB; k < end; k++) {
         float row[STRIP];
         EACH_VECTOR {
             V sum = (V)(0.0f);
-            for (long b = 0; b < batch; b++)
-                sum += RAW_LOAD(later + later_offset + b * later_batch + s.slot + v * VW) *
-                       load_float(products, products_offset + (b * size + k) * d + s.c + v * VW, strip_lanes(s, v));
+            for (long b = 0; b < batch; b++) {
+                const V own =
+                    load_float(products, products_offset + (b * size + k) * d + s.c + v * VW, strip_lanes(s, v));
+#if SCALE
+                sum += RAW_LOAD(later + later_offset + b * later_batch + s.slot + v * VW) * own;
+#else
+                sum += own;
+#endif
+            }
             RAW_STORE(sum * scale[v], row + v * VW);
         }
         for (int l = 0; l < min(STRIP, d - s.c); l++) {

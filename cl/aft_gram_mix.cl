@@ -1,6 +1,6 @@
-// aft, mode gated by G (aft_gram.cl), backwards: the weight of dx = [dq | x | 1] [Wq ; M], a sequence's own, in its engine's form.
+// aft by G (aft_gram.cl), backwards: the weight of dx = [dq | x | 1] [Wq ; M], a sequence's own, in its engine's form.
 //
-// M = H + H^T, H [d + 1, d + 1] = wk^T (p R) wv with the biases as last columns; row d of M, whose column d is left out, is
+// M = H + H^T, H [d + 1, d + 1] = wk^T (p R) wv with the biases as last columns (gated-matrix: R a matrix of each head); row d of M, whose column d is left out, is
 // what the biases add. A work-item owns PW columns of one sequence. wq: as a linear layer keeps it.
 //
 // Local memory: none. Defines: those of tile.h, whose PW is the linear layers'; KEPT 0|1.

@@ -47,6 +47,8 @@ static const layer_case cases[] = {
     {LAYER("aft", "mode=gated", 1, 1, 1, 1)},
     {LAYER("aft", "mode=gated causal", 2, 21, 12, 3), PADDED(full_and_short)},
     {LAYER("aft", "mode=gated-matrix", 2, 21, 10, 2), PADDED(full_and_empty)},
+    {LAYER("aft", "mode=gated-matrix", 2, 21, 26, 2), PADDED(full_and_short)},
+    {LAYER("aft", "mode=gated-matrix", 2, 21, 27, 3), PADDED(one_and_none)},
     {LAYER("aft", "mode=gated-matrix causal", 1, 40, 12, 3)},
     {LAYER("aft", "mode=full", 2, 21, 12, 3), PADDED(full_and_short), .table = 25},
     {LAYER("aft", "mode=full causal", 1, 40, 10, 1), .rank = 3},

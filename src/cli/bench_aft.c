@@ -11,23 +11,34 @@ static const char *const modes[] = {"gated", "gated-matrix", "full", "local", "s
 static int64_t taps_of(const bench_case *c) { return c->taps > 0 ? c->taps : 5; }
 static bool has_w(const bench_case *c) { return c->mode == FULL || c->mode == LOCAL; }
 
+/* Without K and V: both passes. */
+static void skip_keys(bench_work *w, double n, double d) {
+    w->projections = 5 * n * d * d + 2 * d * d * d;
+    w->projections_backward = 10 * n * d * d + 4 * d * d * d;
+}
+
 /* Of the cheapest known form: gated sums without K and V once n passes 2/3 d, averages as two products by exponentials. */
 static bench_work work(const bench_case *c, int64_t links) {
     (void)links;
     const double d = (double)c->d, n = (double)c->n, pairs = bench_pairs(c->n, -1, -1, c->causal);
+    const bool skips = !c->core && !c->causal && 3 * c->n > 2 * c->d;
     bench_work w = {.projections = 8 * n * d * d, .projections_backward = 16 * n * d * d};
     switch (c->mode) {
     case GATED:
         w.core = 3 * n * d;
         w.core_backward = 7 * n * d;
-        if (!c->core && !c->causal && 3 * c->n > 2 * c->d) {
-            w.projections = 5 * n * d * d + 2 * d * d * d;
-            w.projections_backward = 10 * n * d * d + 4 * d * d * d;
+        if (skips) {
+            skip_keys(&w, n, d);
         }
         break;
     case GATED_MATRIX:
         w.core = 4 * n * d * d / (double)c->heads;
         w.core_backward = 2 * w.core;
+        if (skips) {
+            skip_keys(&w, n, d);
+            w.core = 2 * (n + d) * d * d / (double)c->heads;
+            w.core_backward = (4 * n + 6 * d) * d * d / (double)c->heads;
+        }
         break;
     case FULL:
         w.core = 4 * pairs * d + 2 * pairs * (double)c->rank;

@@ -48,7 +48,7 @@ clattn__aft_split clattn__aft_split_of(const clattn_aft_layer_desc *desc, const 
 clattn__linear clattn__aft_linear_in(const clattn_aft_layer_desc *desc, clattn__aft_split split);
 clattn__linear clattn__aft_linear_alone(const clattn_aft_layer_desc *desc, clattn__aft_split split);
 
-/* Mode gated, not causal, needs neither K nor V: is that possible on this device, and does it pay for this shape? */
+/* Gated modes, not causal, need neither K nor V: is that possible on this device, and does it pay for this shape? */
 bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target);
 bool clattn__aft_skips(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
                        const clattn__target *target);

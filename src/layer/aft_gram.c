@@ -1,4 +1,4 @@
-/* aft, mode gated, not causal, without K and V: the products round cl/aft_gram.cl. docs/aft.md has the algebra. */
+/* aft, gated modes, not causal, without K and V: the products round cl/aft_gram.cl. docs/aft.md has the algebra. */
 #include "variant/aft_gram.h"
 #include "layer/aft.h"
 
@@ -11,29 +11,26 @@ bool clattn__aft_skips(const clattn_aft_layer_desc *desc, const clattn_layer_sha
            5 * shape->length > 4 * desc->model_size;
 }
 
-/* Gate, y, sums, and G Wv^T; where the shape trains G Wk^T too, and all of them saved. */
-typedef struct kept {
-    clattn__operand values, keys;
-    clattn__aft_channels sums;
-} kept;
-
 static clattn__operand reserve(const clattn_layer_shape *shape, clattn__plan *plan, int64_t count) {
     return shape->train ? clattn__plan_save(plan, CLATTN_LAYER_SAVED, shape->batch * count)
                         : clattn__plan_scratch(plan, shape->batch * count);
 }
 
-static kept place(const clattn_layer_shape *shape, const clattn__target *target, clattn__plan *plan,
-                  clattn__aft *aft) {
+/* The gate, y, and what stands for keys and values: all of it saved where the shape trains. */
+static clattn__aft_kept place(const clattn_layer_shape *shape, const clattn__target *target, clattn__plan *plan,
+                              clattn__aft *aft) {
     const int64_t n = shape->length, d = aft->heads * aft->head_size;
     const int64_t pitch = clattn__aft_gram_divide(aft, target).pitch;
-    kept k = {.keys = clattn__none()};
+    clattn__aft_kept k = {.weights = clattn__resident(RESIDENT_FACTOR), .keys = clattn__none()};
     aft->q = aft->y = clattn__aft_rows_view(reserve(shape, plan, n * d), shape, d, aft->head_size);
-    k.sums = (clattn__aft_channels){reserve(shape, plan, pitch), pitch};
     k.values = reserve(shape, plan, (d + 1) * d);
-    if (shape->train) {
-        aft->y.at = reserve(shape, plan, n * d);
+    if (shape->train)
         k.keys = reserve(shape, plan, (d + 1) * d);
-    }
+    if (aft->mode == CLATTN_AFT_GATED)
+        k.sums = (clattn__aft_channels){reserve(shape, plan, pitch), pitch};
+    /* element by element, y may be written over the gate; gated-matrix reads all of a head's gate */
+    if (shape->train || aft->mode == CLATTN_AFT_GATED_MATRIX)
+        aft->y.at = reserve(shape, plan, n * d);
     aft->k = aft->v = aft->q; /* not read */
     return k;
 }
@@ -56,7 +53,7 @@ static void product(const clattn_aft_layer_desc *desc, const clattn_layer_shape 
 void clattn__aft_gram_forward(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
                               const clattn__target *target, clattn__plan *plan, clattn__aft *aft) {
     const int64_t size = desc->model_size + 1;
-    const kept k = place(shape, target, plan, aft);
+    const clattn__aft_kept k = place(shape, target, plan, aft);
     clattn__plan_note(plan, "aft: without keys and values");
     const clattn__operand gram = clattn__plan_scratch(plan, shape->batch * size * size);
     clattn__aft_project_gate(desc, shape, target, plan, aft);
@@ -64,22 +61,38 @@ void clattn__aft_gram_forward(const clattn_aft_layer_desc *desc, const clattn_la
     product(desc, shape, target, plan, gram, RESIDENT_VALUE, k.values);
     if (shape->train)
         product(desc, shape, target, plan, gram, RESIDENT_KEY, k.keys);
-    clattn__aft_form(plan, target, aft, clattn__resident(RESIDENT_FACTOR), k.values, &k.sums);
-    clattn__aft_gate(plan, target, aft, &k.sums);
+    if (desc->mode == CLATTN_AFT_GATED_MATRIX) {
+        clattn__aft_gram_matrix(plan, target, aft, &k);
+    } else {
+        clattn__aft_form(plan, target, aft, &k);
+        clattn__aft_gate(plan, target, aft, &k.sums);
+    }
 }
 
 /* ---- backward ---- */
 
-/* Wk's and Wv's gradients, and `half` [batch, d + 1, d + 1]: one of the two products that x is multiplied by. */
-static void weights(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, const clattn__aft_pass *p,
-                    const kept *k, const clattn__aft_channels *later, clattn__operand half) {
-    const int64_t d = desc->model_size;
-    const clattn__operand scaled = clattn__plan_scratch(p->plan, shape->batch * (d + 1) * d);
-    clattn__aft_gram_weight(p, k->values, later, weight(CLATTN__AFT_WK), weight(CLATTN__AFT_BK));
-    clattn__aft_gram_weight(p, k->keys, later, weight(CLATTN__AFT_WV), weight(CLATTN__AFT_BV));
-    clattn__aft_gram_scale(p, clattn__resident(RESIDENT_FACTOR), later, &k->sums, scaled);
+/* dQ, Wk's and Wv's gradients, and `scaled` [batch, d + 1, d]: Wk and its bias, transposed, times what all keys and values
+ * have to do with dY. */
+static void gated(const clattn__aft_pass *p, const clattn__aft_kept *k, clattn__operand scaled) {
+    const clattn__aft_channels later = clattn__aft_backward_gate(p);
+    clattn__aft_gram_weight(p, k->values, &later, weight(CLATTN__AFT_WK), weight(CLATTN__AFT_BK));
+    clattn__aft_gram_weight(p, k->keys, &later, weight(CLATTN__AFT_WV), weight(CLATTN__AFT_BV));
+    clattn__aft_gram_scale(p, k, &later, scaled);
+}
+
+static void gated_matrix(const clattn__aft_pass *p, const clattn__aft_kept *k, clattn__operand scaled) {
+    const int64_t d = p->aft->heads * p->aft->head_size, count = p->aft->batch * (d + 1) * d;
+    const clattn__operand key = clattn__plan_scratch(p->plan, count), value = clattn__plan_scratch(p->plan, count);
+    clattn__aft_gram_matrix_backward(p, k, key, value, scaled);
+    clattn__aft_gram_weight(p, key, NULL, weight(CLATTN__AFT_WK), weight(CLATTN__AFT_BK));
+    clattn__aft_gram_weight(p, value, NULL, weight(CLATTN__AFT_WV), weight(CLATTN__AFT_BV));
+}
+
+/* half [batch, d + 1, d + 1] = scaled Wv: one of the two products that x is multiplied by. */
+static void halve(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape, const clattn__aft_pass *p,
+                  clattn__operand scaled, clattn__operand half) {
     clattn__linear_grad grad = clattn__aft_linear_grad(shape, clattn__aft_linear_augmented(desc), RESIDENT_VALUE);
-    grad.rows = d + 1;
+    grad.rows = desc->model_size + 1;
     grad.dy = scaled;
     grad.dx = half;
     clattn__linear_backward_input(p->plan, p->target, &grad);
@@ -120,9 +133,10 @@ static void gate(const clattn_layer_shape *shape, const clattn__aft_pass *p, cla
 void clattn__aft_gram_backward(const clattn_aft_layer_desc *desc, const clattn_layer_shape *shape,
                                const clattn__target *target, clattn__plan *plan, clattn__aft *aft) {
     const int64_t d = desc->model_size, row = 2 * d + 1, tokens = shape->batch * shape->length;
-    const kept k = place(shape, target, plan, aft);
+    const clattn__aft_kept k = place(shape, target, plan, aft);
     clattn__aft_gradients grad = clattn__aft_gradients_none(shape->grad_type, shape->accumulate);
     const clattn__operand sides = clattn__plan_scratch(plan, tokens * row), dy = clattn__plan_scratch(plan, tokens * d);
+    const clattn__operand scaled = clattn__plan_scratch(plan, shape->batch * (d + 1) * d);
     const clattn__operand half = clattn__plan_scratch(plan, shape->batch * (d + 1) * (d + 1));
     clattn__operand right = sides;
     right.offset += d;
@@ -132,9 +146,12 @@ void clattn__aft_gram_backward(const clattn_aft_layer_desc *desc, const clattn_l
     grad.k = grad.v = grad.q; /* not written */
     grad.position = weight(CLATTN__AFT_EXTRA);
     const clattn__aft_pass p = clattn__aft_pass_start(plan, target, aft, &grad);
-    const clattn__aft_channels later = clattn__aft_backward_gate(&p);
     clattn__aft_gram_beside(&p, clattn__slot(CLATTN_LAYER_X), shape->type, right, row);
-    weights(desc, shape, &p, &k, &later, half);
+    if (desc->mode == CLATTN_AFT_GATED_MATRIX)
+        gated_matrix(&p, &k, scaled);
+    else
+        gated(&p, &k, scaled);
+    halve(desc, shape, &p, scaled, half);
     input(shape, &p, sides, half);
     gate(shape, &p, sides, row);
 }

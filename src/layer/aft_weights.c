@@ -14,7 +14,7 @@ enum {
 };
 
 bool clattn__aft_may_skip(const clattn_aft_layer_desc *desc, const clattn__target *target) {
-    return desc->mode == CLATTN_AFT_GATED && !desc->causal && clattn__aft_gram_possible(target);
+    return clattn__aft_is_gated(desc->mode) && !desc->causal && clattn__aft_gram_possible(target);
 }
 
 clattn__aft_split clattn__aft_split_of(const clattn_aft_layer_desc *desc, const clattn__target *target) {

@@ -25,7 +25,7 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_divisio
 
 /* ---- terms ---- */
 
-static void add_terms(const clattn__aft_pass *p) {
+void clattn__aft_backward_terms(const clattn__aft_pass *p) {
     const clattn__aft_division d = clattn__aft_pass_divide(p, 4, 64);
     const clattn__aft_view traces = clattn__aft_traces(p->aft);
     clattn__stage *stage = start(p, &d, "aft_backward_terms");
@@ -97,7 +97,7 @@ static clattn__operand add_later(const clattn__aft_pass *p, const clattn__aft_di
 
 clattn__aft_channels clattn__aft_backward_gate(const clattn__aft_pass *p) {
     const clattn__aft_division d = clattn__aft_pass_divide(p, 4, 64);
-    add_terms(p);
+    clattn__aft_backward_terms(p);
     return (clattn__aft_channels){add_later(p, &d), d.blocks * d.pitch};
 }
 
@@ -163,7 +163,7 @@ void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, cons
                           const clattn__aft_gradients *grad) {
     const uint64_t mark = plan->workspace_used;
     const clattn__aft_pass p = clattn__aft_pass_start(plan, target, aft, grad);
-    add_terms(&p);
+    clattn__aft_backward_terms(&p);
     if (aft->mode == CLATTN_AFT_GATED) {
         add_gated(&p);
     } else if (aft->mode == CLATTN_AFT_GATED_MATRIX) {

@@ -28,6 +28,9 @@ void clattn__aft_pass_queries(const clattn__aft_pass *p, clattn__stage *stage);
 /* BIAS_PARAMETERS of aft_backward_bias.h. */
 void clattn__aft_pass_bias(const clattn__aft_pass *p, clattn__stage *stage);
 
+/* terms, and what is known of dQ from them. */
+void clattn__aft_backward_terms(const clattn__aft_pass *p);
+
 /* parts [batch][blocks][pitch], one block at least; append what sums them to dp. */
 clattn__operand clattn__aft_backward_parts(const clattn__aft_pass *p, const clattn__aft_division *d);
 void clattn__aft_backward_position(const clattn__aft_pass *p, const clattn__aft_division *d, clattn__operand parts);

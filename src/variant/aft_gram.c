@@ -1,4 +1,4 @@
-/* aft: mode gated by one symmetric product, cl/aft_gram.cl and aft_gram_channels.cl. */
+/* aft: gated modes by one symmetric product, cl/aft_gram.cl and aft_gram_channels.cl. */
 #include "variant/aft_gram.h"
 
 #include "core/tile.h"
@@ -9,6 +9,16 @@ bool clattn__aft_gram_possible(const clattn__target *target) { return target->at
 
 clattn__aft_division clattn__aft_gram_divide(const clattn__aft *aft, const clattn__target *target) {
     return clattn__aft_divide(aft, target, false, 4, 64);
+}
+
+clattn__aft clattn__aft_gram_rows(const clattn__aft *aft, clattn__operand weights, clattn__operand values) {
+    const int64_t d = aft->heads * aft->head_size;
+    clattn__aft rows = *aft;
+    rows.length = d + 1;
+    rows.lengths = clattn__none();
+    rows.k = (clattn__aft_view){weights, 0, d, aft->head_size};
+    rows.v = (clattn__aft_view){values, (d + 1) * d, d, aft->head_size};
+    return rows;
 }
 
 /* ---- G ---- */
@@ -84,11 +94,12 @@ void clattn__aft_gram(clattn__plan *plan, const clattn__target *target, const cl
 /* ---- channels ---- */
 
 static clattn__stage *start_channels(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
-                                     clattn_type x_type, clattn_type type, const char *kernel) {
+                                     clattn_type x_type, clattn_type type, bool scale, const char *kernel) {
     clattn__aft typed = *aft;
     typed.x_type = x_type;
     clattn__stage *stage = clattn__aft_start(plan, &typed, d, "aft_gram_channels", kernel);
     clattn__stage_define(plan, stage, "POSITION", clattn__given(aft->position));
+    clattn__stage_define(plan, stage, "SCALE", scale);
     clattn__stage_define(plan, stage, "TYPE_G", type);
     return stage;
 }
@@ -101,13 +112,13 @@ static void channels(clattn__plan *plan, clattn__stage *stage, const clattn__aft
 /* Blocks of the rows of G. */
 static int64_t blocks(const clattn__aft_division *d) { return clattn__ceil_div(d->width + 1, d->tb); }
 
-void clattn__aft_form(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft, clattn__operand keys,
-                      clattn__operand values, const clattn__aft_channels *sums) {
+void clattn__aft_form(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                      const clattn__aft_kept *kept) {
     const clattn__aft_division d = clattn__aft_gram_divide(aft, target);
-    clattn__stage *stage = start_channels(plan, aft, &d, CLATTN_F32, CLATTN_F32, "aft_form");
-    clattn__stage_operand(plan, stage, keys);
-    clattn__stage_operand(plan, stage, values);
-    channels(plan, stage, sums);
+    clattn__stage *stage = start_channels(plan, aft, &d, CLATTN_F32, CLATTN_F32, true, "aft_form");
+    clattn__stage_operand(plan, stage, kept->weights);
+    clattn__stage_operand(plan, stage, kept->values);
+    channels(plan, stage, &kept->sums);
     clattn__stage_int(plan, stage, (int32_t)d.width);
     clattn__stage_int(plan, stage, (int32_t)d.strips);
     clattn__aft_range(stage, &d, 1, aft->batch);
@@ -115,21 +126,18 @@ void clattn__aft_form(clattn__plan *plan, const clattn__target *target, const cl
 
 /* ---- backward ---- */
 
-static clattn__stage *start_pass(const clattn__aft_pass *p, const clattn__aft_division *d, const char *kernel) {
-    return start_channels(p->plan, p->aft, d, CLATTN_F32, p->grad->type, kernel);
-}
-
-void clattn__aft_gram_scale(const clattn__aft_pass *p, clattn__operand keys, const clattn__aft_channels *later,
-                            const clattn__aft_channels *sums, clattn__operand to) {
+void clattn__aft_gram_scale(const clattn__aft_pass *p, const clattn__aft_kept *kept, const clattn__aft_channels *later,
+                            clattn__operand scaled) {
     clattn__aft_division d = clattn__aft_gram_divide(p->aft, p->target);
     const int64_t rows = blocks(&d);
     d.blocks = 1; /* parts: of all tokens */
     const clattn__operand parts = clattn__aft_backward_parts(p, &d);
-    clattn__stage *stage = start_pass(p, &d, "aft_gram_scale");
-    clattn__stage_operand(p->plan, stage, keys);
+    clattn__stage *stage =
+        start_channels(p->plan, p->aft, &d, CLATTN_F32, p->grad->type, true, "aft_gram_scale");
+    clattn__stage_operand(p->plan, stage, kept->weights);
     channels(p->plan, stage, later);
-    clattn__stage_operand(p->plan, stage, sums->at);
-    clattn__stage_operand(p->plan, stage, to);
+    clattn__stage_operand(p->plan, stage, kept->sums.at);
+    clattn__stage_operand(p->plan, stage, scaled);
     clattn__stage_operand(p->plan, stage, parts);
     clattn__stage_operand(p->plan, stage, p->aft->position);
     clattn__stage_int(p->plan, stage, (int32_t)d.width);
@@ -143,9 +151,11 @@ void clattn__aft_gram_scale(const clattn__aft_pass *p, clattn__operand keys, con
 void clattn__aft_gram_weight(const clattn__aft_pass *p, clattn__operand products, const clattn__aft_channels *later,
                              clattn__operand dw, clattn__operand db) {
     const clattn__aft_division d = clattn__aft_gram_divide(p->aft, p->target);
-    clattn__stage *stage = start_pass(p, &d, "aft_gram_weight");
+    const clattn__aft_channels nothing = {clattn__none(), 0};
+    clattn__stage *stage =
+        start_channels(p->plan, p->aft, &d, CLATTN_F32, p->grad->type, later != NULL, "aft_gram_weight");
     clattn__stage_operand(p->plan, stage, products);
-    channels(p->plan, stage, later);
+    channels(p->plan, stage, later ? later : &nothing);
     clattn__stage_operand(p->plan, stage, dw);
     clattn__stage_operand(p->plan, stage, db);
     clattn__stage_operand(p->plan, stage, p->aft->position);
@@ -160,7 +170,7 @@ void clattn__aft_gram_weight(const clattn__aft_pass *p, clattn__operand products
 void clattn__aft_gram_beside(const clattn__aft_pass *p, clattn__operand x, clattn_type x_type, clattn__operand to,
                              int64_t row) {
     const clattn__aft_division d = clattn__aft_gram_divide(p->aft, p->target);
-    clattn__stage *stage = start_channels(p->plan, p->aft, &d, x_type, p->grad->type, "aft_gram_beside");
+    clattn__stage *stage = start_channels(p->plan, p->aft, &d, x_type, p->grad->type, true, "aft_gram_beside");
     clattn__stage_operand(p->plan, stage, x);
     clattn__stage_operand(p->plan, stage, to);
     clattn__stage_long(p->plan, stage, row);

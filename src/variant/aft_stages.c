@@ -90,26 +90,44 @@ static void matrix_extents(clattn__plan *plan, clattn__stage *stage, const clatt
     clattn__stage_long(plan, stage, d->pitch);
 }
 
-static void add_matrix(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const clattn__aft_division d = divide(aft, target, 2, 256);
-    const clattn__operand states = clattn__plan_scratch(plan, aft->batch * d.blocks * aft->head_size * d.pitch);
-    clattn__stage *stage = start_matrix(plan, aft, &d, "aft_outer");
+/* Prefixes where causal, else the total in the first of a sequence's blocks. */
+static clattn__operand add_outer(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d) {
+    const clattn__operand states = clattn__plan_scratch(plan, aft->batch * d->blocks * aft->head_size * d->pitch);
+    clattn__stage *stage = start_matrix(plan, aft, d, "aft_outer");
     clattn__aft_view_args(plan, stage, &aft->k);
     clattn__aft_view_args(plan, stage, &aft->v);
     clattn__stage_operand(plan, stage, states);
-    matrix_extents(plan, stage, aft, &d);
-    clattn__aft_range(stage, &d, d.blocks, aft->batch);
-    clattn__aft_total_rows(plan, aft, &d, states, aft->head_size);
-    stage = start_matrix(plan, aft, &d, "aft_matrix");
+    matrix_extents(plan, stage, aft, d);
+    clattn__aft_range(stage, d, d->blocks, aft->batch);
+    clattn__aft_total_rows(plan, aft, d, states, aft->head_size);
+    return states;
+}
+
+/* blocks: of the states. */
+static void add_products(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                         clattn__operand states, int64_t blocks) {
+    clattn__stage *stage = start_matrix(plan, aft, d, "aft_matrix");
     clattn__aft_view_args(plan, stage, &aft->q);
     clattn__aft_view_args(plan, stage, &aft->k);
     clattn__aft_view_args(plan, stage, &aft->v);
     clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, states);
     clattn__stage_operand(plan, stage, aft->position);
-    matrix_extents(plan, stage, aft, &d);
-    clattn__stage_long(plan, stage, d.blocks);
-    clattn__aft_range(stage, &d, d.blocks, aft->batch);
+    matrix_extents(plan, stage, aft, d);
+    clattn__stage_long(plan, stage, blocks);
+    clattn__aft_range(stage, d, d->blocks, aft->batch);
+}
+
+static void add_matrix(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
+    const clattn__aft_division d = divide(aft, target, 2, 256);
+    add_products(plan, aft, &d, add_outer(plan, aft, &d), d.blocks);
+}
+
+void clattn__aft_gram_matrix(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft,
+                             const clattn__aft_kept *kept) {
+    const clattn__aft rows = clattn__aft_gram_rows(aft, kept->weights, kept->values);
+    const clattn__aft_division d = divide(aft, target, 2, 256), of = divide(&rows, target, 2, 256);
+    add_products(plan, aft, &d, add_outer(plan, &rows, &of), of.blocks);
 }
 
 /* ---- simple, local, conv ---- */
