@@ -16,28 +16,6 @@
 #error "TYPE_G: see the head of assa_backward_pairs.cl"
 #endif
 
-// Of one row: sums of P, P G and relu(S)^2 G.
-inline void sum_row(const block b, SHARED float *sums, const int i, const int first, const int2 own) {
-    const float l = b.terms[i].x;
-    V p_sum = (V)(0.0f), pg_sum = (V)(0.0f), rg_sum = (V)(0.0f);
-    for (int j = i * SLD + own.x; j < i * SLD + own.y; j += VW) {
-        const int at = first + j - i * SLD;
-        const V x = RAW_LOAD(b.s + j), p = seen_lanes(weights_of(x - l), at, b.visible[i]);
-        p_sum += p;
-#if FORM != REST
-        const V g = seen_lanes(RAW_LOAD(b.g + j), at, b.visible[i]);
-        pg_sum = fma(p, g, pg_sum);
-#endif
-#if FORM == MIXED
-        const V r = seen_lanes(fmax(x, (V)(0.0f)), at, b.visible[i]);
-        rg_sum = fma(r * r, g, rg_sum);
-#endif
-    }
-    sums[0] += vsum(p_sum);
-    sums[1] += vsum(pg_sum);
-    sums[2] += vsum(rg_sum);
-}
-
 // lse, chosen (REST: what assa_backward_weights summed): [B, H, tokens].
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 assa_backward_pairs_sums(SCENE_PARAMETERS, __global const float *lse, const long lse_offset,
@@ -48,37 +26,17 @@ assa_backward_pairs_sums(SCENE_PARAMETERS, __global const float *lse, const long
     const long h = get_group_id(1), part = get_group_id(2), head = (part / WINDOWS * heads + h) * tokens;
     const scene s = SCENE(h, part);
     load_rows(b, s, row0, count, lid);
-    for (int i = lid; i < BM; i += WG) {
-        const float l = i < count ? lse[lse_offset + head + TOKEN(s.w, row0 + i)] : -INFINITY;
-        b.terms[i] = (float4)(l == -INFINITY ? INFINITY : l * LOG2E, 0.0f, 0.0f, 0.0f);
-    }
-    for (int e = lid; e < BM * ROW_ITEMS * 3; e += WG)
-        sums[e] = 0.0f;
+    start_terms(b, s, sums, lse + lse_offset + head, row0, count, lid);
     SYNC;
     const int4 u = visible_union(b.visible, BM);
     for (int first = u.x / PW * PW; first < u.y; first += BN) {
         const int columns = min(BN, u.y - first);
         score_rows(b, s, count, first, columns, lid);
         SYNC;
-        const int2 own = own_columns(columns, lid);
-        for (int i = FIRST_ROW(lid); i < BLOCK_ROWS(count); i += WG) {
-            bias_row(b, s, i, row0 + i, first, columns, own);
-            sum_row(b, sums + (i * ROW_ITEMS + ROW_ITEM(lid)) * 3, i, first, own);
-        }
+        sum_rows(b, s, sums, row0, count, first, columns, lid);
         SYNC;
     }
-    for (int i = lid; i < count; i += WG) {
-        float total = 0.0f, d1 = 0.0f, d2 = 0.0f;
-        for (int e = i * ROW_ITEMS * 3; e < (i + 1) * ROW_ITEMS * 3; e += 3) {
-            total += sums[e];
-            d1 += sums[e + 1];
-            d2 += sums[e + 2];
-        }
-        const float factor = FORM == REST ? -chosen[chosen_offset + head + TOKEN(s.w, row0 + i)] : s.mix.x;
-        const float4 t = {b.terms[i].x, total == 0.0f ? 0.0f : d1 / total, total == 0.0f ? 0.0f : factor / total,
-                          d2 * (LN2 * LN2)};
-        vstore4(t, row0 + i, s.terms);
-    }
+    finish_terms(b, s, sums, chosen + chosen_offset + head, row0, count, lid);
 }
 
 // tables [H, shares, 2 side - 1, TABLE_LINE], NULL where no table is learnt.
@@ -113,7 +71,7 @@ assa_backward_pairs_queries(SCENE_PARAMETERS, __global const float *k_rows, cons
             const int columns = min(BN, u.y - first);
             score_rows(b, s, count, first, columns, lid);
             SYNC;
-            weigh_rows(b, s, row0, count, first, columns, lid);
+            weigh_rows(b, s, row0, count, first, columns, 0, lid);
             SYNC;
             product_block(acc, DP / TN, b.g, b.visible, rows_of_k + (long)first * DP, first, columns, lid);
 #if WINDOW
@@ -156,7 +114,7 @@ assa_backward_pairs_keys(SCENE_PARAMETERS, GRADIENT_PARAMETERS(grad_k), GRADIENT
             SYNC;
             score_rows(b, s, count, first, columns, lid);
             SYNC;
-            weigh_rows(b, s, row0, count, first, columns, lid);
+            weigh_rows(b, s, row0, count, first, columns, 0, lid);
             SYNC;
             product_columns(acc_k, DP / TN, b.g, seen, s.q + (long)row0 * DP, row0, count, columns, lid);
 #if FORM != REST

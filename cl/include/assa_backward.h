@@ -1,7 +1,8 @@
 // The steps of assa's backward pass over all pairs, in blocks of BM queries and BN keys, queries down.
 //
 //   load_rows        a block's queries into SHARED memory: Q, scaled, and dO
-//   score_rows       S = Q K^T + bias and G = dO V^T, from packed panels
+//   score_rows       S = Q K^T and G = dO V^T, from packed panels
+//   sum_rows         sums of P, P G and relu(S)^2 G, between start_terms and finish_terms
 //   weigh_rows       S becomes A, G becomes dS; both exactly 0 where hidden
 //   product_columns  acc += W^T B, B = rows of the queries
 //   table_rows       dS summed into the entries of a bias table
@@ -185,6 +186,66 @@ inline V seen_lanes(const V x, const int at, const int2 visible) {
     return SELECT((V)(0.0f), x, at + LANES >= visible.x && at + LANES < visible.y);
 }
 
+// lse: of the head's tokens. sums: 3 floats of each row and work-item.
+inline void start_terms(const block b, const scene s, SHARED float *sums, __global const float *lse, const int row0,
+                        const int count, const int lid) {
+    for (int i = lid; i < BM; i += WG) {
+        const float l = i < count ? lse[TOKEN(s.w, row0 + i)] : -INFINITY;
+        b.terms[i] = (float4)(l == -INFINITY ? INFINITY : l * LOG2E, 0.0f, 0.0f, 0.0f);
+    }
+    for (int e = lid; e < BM * ROW_ITEMS * 3; e += WG)
+        sums[e] = 0.0f;
+}
+
+// Of one row: sums of P, P G and relu(S)^2 G.
+inline void sum_row(const block b, SHARED float *sums, const int i, const int first, const int2 own) {
+    const float l = b.terms[i].x;
+    V p_sum = (V)(0.0f), pg_sum = (V)(0.0f), rg_sum = (V)(0.0f);
+    for (int j = i * SLD + own.x; j < i * SLD + own.y; j += VW) {
+        const int at = first + j - i * SLD;
+        const V x = RAW_LOAD(b.s + j), p = seen_lanes(weights_of(x - l), at, b.visible[i]);
+        p_sum += p;
+#if FORM != REST
+        const V g = seen_lanes(RAW_LOAD(b.g + j), at, b.visible[i]);
+        pg_sum = fma(p, g, pg_sum);
+#endif
+#if FORM == MIXED
+        const V r = seen_lanes(fmax(x, (V)(0.0f)), at, b.visible[i]);
+        rg_sum = fma(r * r, g, rg_sum);
+#endif
+    }
+    sums[0] += vsum(p_sum);
+    sums[1] += vsum(pg_sum);
+    sums[2] += vsum(rg_sum);
+}
+
+// S gets its bias.
+inline void sum_rows(const block b, const scene s, SHARED float *sums, const int row0, const int count, const int first,
+                     const int columns, const int lid) {
+    const int2 own = own_columns(columns, lid);
+    for (int i = FIRST_ROW(lid); i < BLOCK_ROWS(count); i += WG) {
+        bias_row(b, s, i, row0 + i, first, columns, own);
+        sum_row(b, sums + (i * ROW_ITEMS + ROW_ITEM(lid)) * 3, i, first, own);
+    }
+}
+
+// The terms, to SHARED memory and to the scene's. chosen: of REST, of the head's tokens.
+inline void finish_terms(const block b, const scene s, SHARED const float *sums, __global const float *chosen,
+                         const int row0, const int count, const int lid) {
+    for (int i = lid; i < count; i += WG) {
+        float total = 0.0f, d1 = 0.0f, d2 = 0.0f;
+        for (int e = i * ROW_ITEMS * 3; e < (i + 1) * ROW_ITEMS * 3; e += 3) {
+            total += sums[e];
+            d1 += sums[e + 1];
+            d2 += sums[e + 2];
+        }
+        const float factor = FORM == REST ? -chosen[TOKEN(s.w, row0 + i)] : s.mix.x;
+        b.terms[i] = (float4)(b.terms[i].x, total == 0.0f ? 0.0f : d1 / total, total == 0.0f ? 0.0f : factor / total,
+                              d2 * (LN2 * LN2));
+        vstore4(b.terms[i], row0 + i, s.terms);
+    }
+}
+
 inline void weigh_row(const block b, const scene s, const int i, const int first, const int2 own) {
     const float4 t = b.terms[i];
     const float slope = 2.0f * LOG2E * s.mix.y;
@@ -215,11 +276,13 @@ inline void weigh_row(const block b, const scene s, const int i, const int first
     }
 }
 
+// biased: S has its bias already.
 inline void weigh_rows(const block b, const scene s, const int row0, const int count, const int first,
-                       const int columns, const int lid) {
+                       const int columns, const int biased, const int lid) {
     const int2 own = own_columns(columns, lid);
     for (int i = FIRST_ROW(lid); i < BLOCK_ROWS(count); i += WG) {
-        bias_row(b, s, i, row0 + i, first, columns, own);
+        if (!biased)
+            bias_row(b, s, i, row0 + i, first, columns, own);
         weigh_row(b, s, i, first, own);
     }
 }

@@ -1,4 +1,7 @@
-/* assa, backwards: what all visible pairs have a part in, as products of tiles (cl/assa_backward_pairs.cl). */
+/* assa, backwards: what all visible pairs have a part in, as products of tiles (cl/assa_backward_joint.cl where it serves, else
+ * cl/assa_backward_pairs.cl). */
+#include <inttypes.h>
+
 #include "core/layout.h"
 #include "core/tile.h"
 #include "variant/assa_backward.h"
@@ -6,7 +9,10 @@
 /* FORM of cl/include/assa_backward.h. */
 enum form { SOFTMAX, MIXED, REST };
 
-enum { TERMS = 4 }; /* floats of a query */
+/* TERMS  floats of a query
+ * JOINT, SEPARATE  products of a pair of either plan
+ * BLOCK  bytes of a joint block's operands, sums and pairs that a core's own caches hold */
+enum { TERMS = 4, JOINT = 5, SEPARATE = 9, BLOCK = 384 << 10 };
 
 /* One pass: its form, its gradients, and operands in the order of windows. */
 typedef struct pass {
@@ -40,6 +46,37 @@ static clattn__tile tile_of(const clattn__target *target, const clattn__sizes *s
     while (local_bytes(&tile, s) > target->caps.local_bytes && tile.bm % (2 * tile.tm) == 0)
         tile.bm /= 2;
     return tile;
+}
+
+/* That of the joint plan: all keys of a window are one block. Sequences, which grow, have one width. */
+static clattn__tile joint_tile(const clattn__target *target, const clattn__assa_pairs *pairs) {
+    clattn__tile tile = tile_of(target, &pairs->sizes);
+    const int both = clattn__tile_both_ways(&tile);
+    if (pairs->window.side > 0)
+        tile.bn = (int)(clattn__ceil_div(pairs->sizes.keys, both) * both);
+    return tile;
+}
+
+/* Why the joint plan does not serve, in text; NULL: it does. */
+static const char *joint_reject(const clattn__target *target, const clattn__assa_pairs *pairs, enum form form,
+                                char *text, size_t size) {
+    const clattn__sizes *s = &pairs->sizes;
+    const clattn__tile tile = joint_tile(target, pairs);
+    const int64_t units = target->caps.compute_units > 0 ? target->caps.compute_units : 1;
+    const int64_t tasks = s->batch * s->kv_heads, row = s->head_size + s->value_size;
+    const int64_t bytes = (int64_t)sizeof(float) * ((tile.bm + tile.bn) * row + 2 * (int64_t)tile.bm * tile.bn);
+    clattn__text reason = {text, size, 0};
+    if (form == REST)
+        clattn__text_add(&reason, "normalise all");
+    else if (tile.wg > 1)
+        clattn__text_add(&reason, "work-groups of %d", tile.wg);
+    else if (s->keys > tile.bn)
+        clattn__text_add(&reason, "%" PRId64 " keys in blocks of %d", s->keys, tile.bn);
+    else if (bytes > BLOCK)
+        clattn__text_add(&reason, "a block of %d keys takes %" PRId64 " bytes", tile.bn, bytes);
+    else if (JOINT * clattn__ceil_div(tasks, units) * units > SEPARATE * tasks)
+        clattn__text_add(&reason, "%" PRId64 " heads for %" PRId64 " compute units", tasks, units);
+    return reason.length > 0 ? text : NULL;
 }
 
 /* ---- operands ---- */
@@ -96,11 +133,11 @@ static void define(clattn__plan *plan, clattn__stage *stage, const pass *p, clat
 }
 
 /* SCENE_PARAMETERS. */
-static clattn__stage *scene(clattn__plan *plan, const char *kernel, const pass *p) {
+static clattn__stage *scene(clattn__plan *plan, const char *file, const char *kernel, const pass *p) {
     const clattn__assa_pairs *pairs = p->pairs;
     const clattn__sizes *s = &pairs->sizes;
     const clattn__assa_window *w = &pairs->window;
-    clattn__stage *stage = clattn__plan_kernel(plan, "assa_backward_pairs", kernel);
+    clattn__stage *stage = clattn__plan_kernel(plan, file, kernel);
     define(plan, stage, p, p->gradients->q.type);
     stage->local_bytes = (size_t)local_bytes(&p->tile, s);
     const clattn__operand operands[] = {p->q_rows,  p->o_rows,    p->k_panels,        p->v_panels,         p->terms,
@@ -124,7 +161,7 @@ static void add_view(clattn__plan *plan, clattn__stage *stage, const clattn__vie
 
 static void sums(clattn__plan *plan, const pass *p, clattn__operand chosen) {
     const clattn__sizes *s = &p->pairs->sizes;
-    clattn__stage *stage = scene(plan, "assa_backward_pairs_sums", p);
+    clattn__stage *stage = scene(plan, "assa_backward_pairs", "assa_backward_pairs_sums", p);
     clattn__stage_operand(plan, stage, p->pairs->lse);
     clattn__stage_operand(plan, stage, chosen);
     clattn__stage_long(plan, stage, p->pairs->tokens);
@@ -132,7 +169,7 @@ static void sums(clattn__plan *plan, const pass *p, clattn__operand chosen) {
 }
 
 static void queries(clattn__plan *plan, const pass *p, clattn__operand tables, int64_t shares) {
-    clattn__stage *stage = scene(plan, "assa_backward_pairs_queries", p);
+    clattn__stage *stage = scene(plan, "assa_backward_pairs", "assa_backward_pairs_queries", p);
     clattn__stage_operand(plan, stage, p->k_rows);
     clattn__stage_operand(plan, stage, tables);
     add_view(plan, stage, &p->gradients->q);
@@ -142,10 +179,23 @@ static void queries(clattn__plan *plan, const pass *p, clattn__operand tables, i
 
 static void keys(clattn__plan *plan, const pass *p) {
     const clattn__sizes *s = &p->pairs->sizes;
-    clattn__stage *stage = scene(plan, "assa_backward_pairs_keys", p);
+    clattn__stage *stage = scene(plan, "assa_backward_pairs", "assa_backward_pairs_keys", p);
     add_view(plan, stage, &p->gradients->k);
     add_view(plan, stage, &p->gradients->v);
     clattn__stage_range(stage, clattn__ceil_div(s->keys, p->tile.bn), s->kv_heads, s->batch, p->tile.wg);
+}
+
+static void joint(clattn__plan *plan, const pass *p, clattn__operand tables, int64_t shares) {
+    clattn__stage *stage = scene(plan, "assa_backward_joint", "assa_backward_joint", p);
+    clattn__stage_operand(plan, stage, p->pairs->lse);
+    clattn__stage_long(plan, stage, p->pairs->tokens);
+    clattn__stage_operand(plan, stage, p->k_rows);
+    clattn__stage_operand(plan, stage, tables);
+    add_view(plan, stage, &p->gradients->q);
+    add_view(plan, stage, &p->gradients->k);
+    add_view(plan, stage, &p->gradients->v);
+    clattn__stage_long(plan, stage, p->pairs->sizes.batch);
+    clattn__stage_range(stage, shares, p->pairs->sizes.kv_heads, 1, 1);
 }
 
 /* ---- the bias table ---- */
@@ -156,14 +206,11 @@ static int64_t table_size(const pass *p) {
     return line * clattn__ceil_div(line, p->tile.vw) * p->tile.vw;
 }
 
-/* Blocks of queries of all parts, each a work-group; with a table as many groups as its parts take no more memory than dQ. */
-static int64_t shares_of(const pass *p, bool table) {
+/* Work-groups for `tasks` of a head: as many; with a table no more than whose parts of it take the memory of dQ. */
+static int64_t shares_of(const pass *p, int64_t tasks, bool table) {
     const clattn__sizes *s = &p->pairs->sizes;
-    const int64_t tasks = s->batch * clattn__ceil_div(s->queries, p->tile.bm);
-    if (!table)
-        return tasks;
-    const int64_t most = s->batch * s->queries * s->head_size / table_size(p);
-    return most < 1 ? 1 : most < tasks ? most : tasks;
+    const int64_t most = table ? s->batch * s->queries * s->head_size / table_size(p) : tasks;
+    return most < 1 && tasks > 0 ? 1 : most < tasks ? most : tasks;
 }
 
 static void sum_tables(clattn__plan *plan, const pass *p, clattn__operand tables, int64_t shares,
@@ -199,15 +246,25 @@ static pass append(clattn__plan *plan, const clattn__target *target, const clatt
                    clattn__operand grad_table) {
     const clattn__sizes *s = &pairs->sizes;
     const bool table = clattn__given(grad_table);
-    pass p = {.pairs = pairs, .gradients = g, .form = form, .tile = tile_of(target, s)};
+    char text[160];
+    const char *reason = joint_reject(target, pairs, form, text, sizeof text);
+    pass p = {.pairs = pairs, .gradients = g, .form = form};
+    p.tile = reason ? tile_of(target, s) : joint_tile(target, pairs);
     p.terms = clattn__plan_scratch(plan, TERMS * s->batch * s->heads * s->queries);
     pack(plan, target, &p);
-    const int64_t shares = shares_of(&p, table);
+    const int64_t tasks = s->batch * (reason ? clattn__ceil_div(s->queries, p.tile.bm) : 1);
+    const int64_t shares = shares_of(&p, tasks, table);
     const clattn__operand tables =
         table ? clattn__plan_scratch(plan, shares * s->heads * table_size(&p)) : clattn__none();
-    sums(plan, &p, chosen);
-    queries(plan, &p, tables, shares);
-    keys(plan, &p);
+    if (reason) {
+        clattn__plan_note(plan, "assa backward: separate; not joint: %s", reason);
+        sums(plan, &p, chosen);
+        queries(plan, &p, tables, shares);
+        keys(plan, &p);
+    } else {
+        clattn__plan_note(plan, "assa backward: joint");
+        joint(plan, &p, tables, shares);
+    }
     if (table)
         sum_tables(plan, &p, tables, shares, grad_table);
     return p;

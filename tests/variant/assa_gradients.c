@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/object.h"
 #include "harness/assa_case.h"
 #include "harness/close.h"
 #include "harness/gpu_shaped.h"
@@ -138,6 +139,21 @@ static void check(const fixture *f, const assa_case *given) {
     assa_data_free(&d);
 }
 
+/* The same device with so many compute units that no case has heads enough for the joint plan. */
+static fixture many_units;
+
+static void make_others(void) {
+    make_gpu_shaped();
+    many_units = *device();
+    assert_ok(clattn_context_create(many_units.cl, many_units.device, NULL, &many_units.context));
+    many_units.context->target.caps.compute_units = 1000;
+}
+
+static void free_others(void) {
+    free_gpu_shaped();
+    clattn_context_destroy(many_units.context);
+}
+
 /* ---- the table ---- */
 
 static const int short_keys[] = {90, 0, 1, 57}, short_queries[] = {0, 33, 40, 12};
@@ -184,6 +200,29 @@ START_TEST(gradients) { check_case(device(), _i, CLATTN_F32); }
 END_TEST
 
 START_TEST(gradients_gpu_shaped) { check_case(&gpu_shaped, _i, CLATTN_F32); }
+END_TEST
+
+/* Kinds 2, 3 and 4 have a joint plan. */
+START_TEST(gradients_separately) { check_case(&many_units, _i, CLATTN_F32); }
+END_TEST
+
+static void assert_note(const fixture *f, const assa_case *c, const char *beginning) {
+    assa_data d;
+    assa_data_make(c, &d);
+    double *grad_o = grad_o_of(&d.c);
+    core_job j = assa_job(f, &d, grad_o);
+    ck_assert_msg(!strncmp(j.plan->backward->pure.note, beginning, strlen(beginning)), "%s", j.plan->backward->pure.note);
+    core_job_release(&j);
+    free(grad_o);
+    assa_data_free(&d);
+}
+
+START_TEST(plans_are_chosen) {
+    const assa_case windows = {ADAPTIVE(2, 2, 48, 16), .window = 4, .rows = 4, .columns = 12};
+    assert_note(device(), &windows, "assa backward: joint");
+    assert_note(&many_units, &windows, "assa backward: separate; not joint: 12 heads for 1000 compute units");
+    assert_note(&gpu_shaped, &windows, "assa backward: separate; not joint: work-groups of ");
+}
 END_TEST
 
 START_TEST(gradients_in_16_bits) { check_case(device(), _i, _i % 2 ? CLATTN_F16 : CLATTN_BF16); }
@@ -389,10 +428,12 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("assa gradients");
     TCase *core = tcase_create("core");
-    tcase_add_unchecked_fixture(core, make_gpu_shaped, free_gpu_shaped);
+    tcase_add_unchecked_fixture(core, make_others, free_others);
     tcase_add_checked_fixture(core, NULL, aligned_again);
     tcase_add_loop_test(core, gradients, 0, CASES);
     tcase_add_loop_test(core, gradients_gpu_shaped, 0, KINDS);
+    tcase_add_loop_test(core, gradients_separately, 2, KINDS);
+    tcase_add_test(core, plans_are_chosen);
     tcase_add_loop_test(core, gradients_in_16_bits, 0, KINDS);
     tcase_add_loop_test(core, gradients_off_alignment, 0, CASES);
     tcase_add_loop_test(core, empty_problems, 0, 8);
