@@ -299,15 +299,14 @@ cjar_backward_prefix(__global const float *o_rows, const long o_rows_offset, __g
 #endif
 
 #if MEMORY > 0
-// parts [B, ceil(n / SPAN), H, MEMORY, 2, D]: dK, dV.
+// parts [B, ceil(n / SPAN), H, MEMORY, 2, D]: dK, yet to be multiplied by the scale, dV.
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 cjar_backward_memory(__global const float *k_rows, const long k_rows_offset, __global const float *v_rows,
                      const long v_rows_offset, __global const float *q_panels, const long q_panels_offset,
                      __global const float *o_panels, const long o_panels_offset, __global const float *q_rows,
                      const long q_rows_offset, __global const float *o_rows, const long o_rows_offset,
                      __global const float *terms_, const long terms_offset, __global const int *lengths,
-                     const long lengths_offset, __global float *parts, const long parts_offset, const int n,
-                     const float scale) {
+                     const long lengths_offset, __global float *parts, const long parts_offset, const int n) {
     SHARED float ks[BM * D] ALIGNED, vs[BM * D] ALIGNED, p[BM * SLD] ALIGNED, g[BM * SLD] ALIGNED;
     SHARED int2 visible[BM];
     V acc_k[KEY_TILES_EACH][TM][TNV], acc_v[KEY_TILES_EACH][TM][TNV];
@@ -338,25 +337,30 @@ cjar_backward_memory(__global const float *k_rows, const long k_rows_offset, __g
         SYNC;
     }
     parts += parts_offset + (((b * spans + part) * get_num_groups(1) + h) * MEMORY + row0) * 2 * D;
-    store_rows(acc_k, DP / TN, scale, parts, 2 * D, D, count, lid);
+    store_rows(acc_k, DP / TN, 1.0f, parts, 2 * D, D, count, lid);
     store_rows(acc_v, DP / TN, 1.0f, parts + D, 2 * D, D, count, lid);
 }
 
-// One output takes both sums where keys and values are one memory: grad_v is NULL.
+// parts: dK of `count` parts, `step` floats apart, dV `second` floats behind. One output takes both sums where keys and values are
+// one memory: grad_v is NULL.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 cjar_backward_gather(__global const float *parts, const long parts_offset, __global STORAGE(TYPE_O) *grad_k,
                      const long grad_k_offset, __global STORAGE(TYPE_O) *grad_v, const long grad_v_offset,
-                     const long count, const int add, const long k_head, const long k_row, const long v_head,
+                     const long count, const long step, const long part_head, const long part_row, const long second,
+                     const float scale, const int add, const long k_head, const long k_row, const long v_head,
                      const long v_row) {
-    const long row = get_global_id(0), h = get_global_id(1), step = get_global_size(1) * MEMORY * 2 * D;
+    const long row = get_global_id(0), h = get_global_id(1);
     const long to_k = grad_k_offset + h * k_head + row * k_row, to_v = grad_v_offset + h * v_head + row * v_row;
-    parts += parts_offset + (h * MEMORY + row) * 2 * D;
+    parts += parts_offset + h * part_head + row * part_row;
     for (int c = 0; c < D; c++) {
-        float of_k = add ? LOAD(TYPE_O, grad_k, to_k + c) : 0.0f, of_v = add && grad_v ? LOAD(TYPE_O, grad_v, to_v + c) : 0.0f;
+        float of_k = 0.0f, of_v = 0.0f;
         for (long part = 0; part < count; part++) {
             of_k += parts[part * step + c];
-            of_v += parts[part * step + D + c];
+            of_v += parts[part * step + second + c];
         }
+        of_k = add ? fma(of_k, scale, LOAD(TYPE_O, grad_k, to_k + c)) : of_k * scale;
+        if (add && grad_v)
+            of_v += LOAD(TYPE_O, grad_v, to_v + c);
         STORE(TYPE_O, grad_k, to_k + c, grad_v ? of_k : of_k + of_v);
         if (grad_v)
             STORE(TYPE_O, grad_v, to_v + c, of_v);

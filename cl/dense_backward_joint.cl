@@ -19,7 +19,7 @@
 // A block of pairs: weights and gradients of scores, keys down; the keys' and the queries' views of each other.
 typedef struct block {
     float *p, *g;
-    const int2 *visible, *seen; // queries that each key has, keys that each query has
+    const int2 *visible; // queries that each key has
 } block;
 
 // Columns of a [count, width] matrix, BM apart: the operand whose rows are the block's keys. Rows past `count` are zero.
@@ -92,32 +92,6 @@ inline void add_keys(V (*acc)[TM][TNV], const int tiles_across, const float *w, 
     }
 }
 
-// dQ += G K. part: rows of dQ from query `first`; k: K's panels of TN columns from key row0, `panel` floats apart.
-inline void add_queries(__global float *part, const block pairs, __global const float *k, const long panel,
-                        const int row0, const int columns, const int count) {
-    const int query_tiles = CEIL_DIV(columns, TM);
-    for (int t = 0; t < query_tiles * (DP / TN); t++) {
-        const int mi = TILE_ROW(t, query_tiles, DP / TN) * TM, across = TILE_COLUMN(t, query_tiles, DP / TN);
-        const int4 u = visible_union(pairs.seen + mi, TM) - row0;
-        if (u.x >= count || u.y <= 0)
-            continue;
-        __global float *to = part + (long)mi * DP + across * TN;
-        V c[TM][TNV];
-        UNROLL for (int i = 0; i < TM; i++) {
-            UNROLL for (int j = 0; j < TNV; j++) {
-                c[i][j] = mi + i < columns ? RAW_LOAD(to + i * DP + j * VW) : (V)(0.0f);
-            }
-        }
-        tile_fma_seen(c, pairs.g + mi, 1, BN, u, k + across * panel, TN, count);
-        UNROLL for (int i = 0; i < TM; i++) {
-            UNROLL for (int j = 0; j < TNV; j++) {
-                if (mi + i < columns)
-                    RAW_STORE(c[i][j], to + i * DP + j * VW);
-            }
-        }
-    }
-}
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void
 dense_backward_joint(__global const STORAGE(TYPE_Q) *k, const long k_offset, __global const STORAGE(TYPE_Q) *v,
                      const long v_offset, __global const float *k_columns, const long k_columns_offset,
@@ -135,7 +109,7 @@ dense_backward_joint(__global const STORAGE(TYPE_Q) *k, const long k_offset, __g
     const long share = get_group_id(0), shares = get_num_groups(0), kv = get_group_id(1), b = get_group_id(2);
     const long heads = get_num_groups(1) * heads_per_kv;
     const sequence seq = SEQUENCE;
-    const block pairs = {p, g, visible, seen};
+    const block pairs = {p, g, visible};
     const long part = parts_offset + (share * get_num_groups(2) + b) * heads * queries * DP;
 
     for (long e = part + kv * heads_per_kv * queries * DP; e < part + (kv + 1) * heads_per_kv * queries * DP; e++)
@@ -168,8 +142,8 @@ dense_backward_joint(__global const STORAGE(TYPE_Q) *k, const long k_offset, __g
                 add_keys(acc_k, DP / TN, g, visible, count,
                          q_columns + q_columns_offset + head * rows_size(queries, D) + first * TN, (long)queries * TN, first,
                          columns);
-                add_queries(parts + part + (h * queries + first) * DP, pairs, columns_of_k, (long)keys * TN, row0, columns,
-                            count);
+                add_columns(parts + part + (h * queries + first) * DP, g, seen, columns_of_k, TN, (long)keys * TN, row0,
+                            columns, count);
             }
         }
         store_rows(acc_k, DP / TN, scale, grad_k + grad_k_offset + b * grad_k_batch + kv * grad_k_head + row0 * grad_k_row,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/object.h"
 #include "harness/cjar_case.h"
 #include "harness/close.h"
 #include "harness/core_job.h"
@@ -125,6 +126,21 @@ static void compare_all(const cjar_case *c, const cjar_data *d, const double *gr
     free(memory_v);
 }
 
+/* The same device with so few compute units that the plan is joint, and with so many that it is not. */
+static fixture one_unit, many_units;
+
+static void make_others(void) {
+    make_gpu_shaped();
+    make_with_units(&one_unit, 1);
+    make_with_units(&many_units, 1000);
+}
+
+static void free_others(void) {
+    free_gpu_shaped();
+    clattn_context_destroy(one_unit.context);
+    clattn_context_destroy(many_units.context);
+}
+
 static void check(const fixture *f, const cjar_case *c) {
     core_job j = {.f = f, .slots = CLATTN_CJAR_SLOTS};
     cjar_data data;
@@ -177,7 +193,29 @@ static void check_case(const fixture *f, int number, clattn_type type) {
     check(f, &c);
 }
 
-START_TEST(gradients) { check_case(device(), _i, CLATTN_F32); }
+START_TEST(gradients_jointly) { check_case(&one_unit, _i, CLATTN_F32); }
+END_TEST
+
+START_TEST(gradients_separately) { check_case(&many_units, _i, CLATTN_F32); }
+END_TEST
+
+static void assert_note(const fixture *f, const cjar_case *c, const char *note) {
+    core_job j = {.f = f};
+    cjar_data data;
+    cjar_data_make(c, &data);
+    describe(c, &data, &j);
+    ck_assert_str_eq(j.plan->backward->pure.note, note);
+    clattn_plan_destroy(j.plan);
+    cjar_data_free(&data);
+}
+
+START_TEST(plans_are_chosen) {
+    const cjar_case c = {SIZES(1, 2, 60, 16), WINDOW(3, 3)},
+                    hidden = {SIZES(1, 2, 60, 16), WINDOW(3, 3), .multiply = true};
+    assert_note(&one_unit, &c, "cjar backward: joint");
+    assert_note(&many_units, &c, "cjar backward: separate; not joint: 2 blocks of queries for 1000 compute units");
+    assert_note(&one_unit, &hidden, "cjar backward: separate; not joint: hidden keys take part");
+}
 END_TEST
 
 /* Each of these compiles kernels of its own: some of the cases. */
@@ -245,8 +283,10 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("cjar gradients");
     TCase *core = tcase_create("core");
-    tcase_add_unchecked_fixture(core, make_gpu_shaped, free_gpu_shaped);
-    tcase_add_loop_test(core, gradients, 0, CASES);
+    tcase_add_unchecked_fixture(core, make_others, free_others);
+    tcase_add_loop_test(core, gradients_jointly, 0, CASES);
+    tcase_add_loop_test(core, gradients_separately, 0, CASES);
+    tcase_add_test(core, plans_are_chosen);
     tcase_add_loop_test(core, gradients_gpu_shaped, 0, (CASES + 3) / 4);
     tcase_add_loop_test(core, gradients_in_16_bits, 0, (CASES + 3) / 4);
     tcase_add_loop_test(core, empty_problems, 0, 4);

@@ -155,16 +155,10 @@ static void check(const fixture *f, const dense_case *c, int summed) {
  * always has. */
 static fixture many_units, one_unit;
 
-static void make_with(fixture *f, uint32_t units) {
-    *f = *device();
-    assert_ok(clattn_context_create(f->cl, f->device, NULL, &f->context));
-    f->context->target.caps.compute_units = units;
-}
-
 static void make_others(void) {
     make_gpu_shaped();
-    make_with(&many_units, 1000);
-    make_with(&one_unit, 1);
+    make_with_units(&many_units, 1000);
+    make_with_units(&one_unit, 1);
 }
 
 static void free_others(void) {

@@ -4,6 +4,7 @@
 //   own_rows       rows of the owned side into SHARED memory: Q and dO, or K and V; Q scaled
 //   pair_block     P = 2^(S - L) and G = P (dP - delta) of BM x BN pairs, S = Q K^T and dP = dO V^T; exactly 0 where hidden
 //   product_block  acc += W B, W = P or G, B = rows of the streamed side
+//   add_columns    streamed rows += W^T B, B = rows of the owned side (WG = 1)
 //   store_rows     accumulators times a factor
 //
 // Then dQ = scale G K, dK = scale G^T Q and dV = P^T dO. Probabilities are computed again from L, the log-sum-exp of a query
@@ -79,8 +80,8 @@ inline V bias_lanes(__global const float *row, const long stride, const int at, 
 }
 #endif
 
-// Pairs of the owned rows and streamed rows first .. first + columns; first is a multiple of PW. Micro-tiles that nobody
-// sees are left as they are. p may be NULL.
+// Pairs of the owned rows and streamed rows first .. first + columns; first is a multiple of PW. In micro-tiles that nobody
+// sees they are 0. p may be NULL.
 inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const terms t, const streamed other,
                        const bias_view bias, const int first, const int columns, const int lid) {
     const int column_tiles = CEIL_DIV(columns, TN);
@@ -88,8 +89,17 @@ inline void pair_block(SHARED float *p, SHARED float *g, const owned own, const 
         const int mi = TILE_ROW(tile, ROW_TILES, column_tiles) * TM;
         const int column = TILE_COLUMN(tile, ROW_TILES, column_tiles) * TN, at = first + column;
         const int4 u = visible_union(own.visible + mi, TM);
-        if (u.x >= at + TN || u.y <= at)
+        if (u.x >= at + TN || u.y <= at) {
+            UNROLL for (int i = 0; i < TM; i++) {
+                UNROLL for (int j = 0; j < TNV; j++) {
+                    const int to = (mi + i) * SLD + column + j * VW;
+                    if (p)
+                        RAW_STORE((V)(0.0f), p + to);
+                    RAW_STORE((V)(0.0f), g + to);
+                }
+            }
             continue;
+        }
         V s[TM][TNV], d[TM][TNV];
         tile_zero(s);
         tile_zero(d);
@@ -133,6 +143,35 @@ inline void product_block(V (*acc)[TM][TNV], const int tiles_across, SHARED cons
                       b + TILE_COLUMN(t, ROW_TILES, tiles_across) * TN, width, columns);
     }
 }
+
+#if WG == 1
+// to, rows of DP floats from streamed row 0 of the block, += W^T B. seen: owned rows that each streamed row has, from the first
+// of the sequence; B: `count` owned rows from row0 on, ldb floats apart, TN columns `panel` floats apart.
+inline void add_columns(__global float *to, const float *w, const int2 *seen, __global const float *b, const long ldb,
+                            const long panel, const int row0, const int columns, const int count) {
+    const int tiles = CEIL_DIV(columns, TM);
+    for (int t = 0; t < tiles * (DP / TN); t++) {
+        const int mi = TILE_ROW(t, tiles, DP / TN) * TM, across = TILE_COLUMN(t, tiles, DP / TN);
+        const int4 u = visible_union(seen + mi, TM) - row0;
+        if (u.x >= count || u.y <= 0)
+            continue;
+        __global float *sum = to + (long)mi * DP + across * TN;
+        V c[TM][TNV];
+        UNROLL for (int i = 0; i < TM; i++) {
+            UNROLL for (int j = 0; j < TNV; j++) {
+                c[i][j] = mi + i < columns ? RAW_LOAD(sum + i * DP + j * VW) : (V)(0.0f);
+            }
+        }
+        tile_fma_seen(c, w + mi, 1, SLD, u, b + across * panel, ldb, count);
+        UNROLL for (int i = 0; i < TM; i++) {
+            UNROLL for (int j = 0; j < TNV; j++) {
+                if (mi + i < columns)
+                    RAW_STORE(c[i][j], sum + i * DP + j * VW);
+            }
+        }
+    }
+}
+#endif
 
 inline void clear_rows(V (*acc)[TM][TNV], const int each) {
     UNROLL_GPU for (int n = 0; n < each; n++) tile_zero(acc[n]);

@@ -12,7 +12,9 @@
 #include "attention.h"
 
 // Few enough that what all rows of a block name stays in a CPU's second cache from one step to the next.
+#ifndef LINKS_AT_ONCE
 #define LINKS_AT_ONCE (BN < 64 ? BN : 64)
+#endif
 #define LINK_GROUPS (LINKS_AT_ONCE / VW) // in vectors
 
 // Micro-tiles side by side whose rows a work-item adds to in one pass over the list: as many as registers hold.

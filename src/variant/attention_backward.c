@@ -1,6 +1,8 @@
 /* Packed operands, terms and shapes of backward passes. */
 #include "variant/attention_backward.h"
 
+#include <inttypes.h>
+
 #include "core/layout.h"
 #include "core/tile.h"
 
@@ -124,4 +126,32 @@ void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clat
     clattn__stage_define(plan, stage, "TYPE_O", grad_type);
     stage->local_bytes = (size_t)local_bytes(&tile, s);
     clattn__stage_range(stage, clattn__ceil_div(owned_rows, tile.bm), heads, s->batch, tile.wg);
+}
+
+/* ---- joint passes ---- */
+
+/* TASKS   wanted for each compute unit
+ * JOINT, SEPARATE  products of a pair of a joint plan and of one with two kernels */
+enum { TASKS = 4, JOINT = 5, SEPARATE = 7 };
+
+static int64_t units_of(const clattn__target *target) {
+    return target->caps.compute_units > 0 ? target->caps.compute_units : 1;
+}
+
+int64_t clattn__joint_wanted(const clattn__target *target, int64_t heads) {
+    return heads > 0 ? clattn__ceil_div(TASKS * units_of(target), heads) : 1;
+}
+
+int64_t clattn__joint_shares(const clattn__target *target, int64_t heads, int64_t blocks) {
+    const int64_t wanted = clattn__joint_wanted(target, heads), most = blocks > 0 ? blocks : 1;
+    return wanted < most ? wanted : most;
+}
+
+bool clattn__joint_reject(const clattn__target *target, int64_t tasks, const char *blocks_of, clattn__text *reason) {
+    const int64_t units = units_of(target);
+    if (target->attention.wg > 1)
+        clattn__text_add(reason, "work-groups of %d", target->attention.wg);
+    else if (JOINT * clattn__ceil_div(tasks, units) * units > SEPARATE * tasks)
+        clattn__text_add(reason, "%" PRId64 " blocks of %s for %" PRId64 " compute units", tasks, blocks_of, units);
+    return reason->length > 0;
 }

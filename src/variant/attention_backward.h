@@ -62,6 +62,13 @@ void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clat
                             const clattn__sizes *sizes, clattn_type q_type, clattn_type grad_type, int64_t owned_rows,
                             int64_t heads);
 
+/* A joint pass: one over the pairs of `heads` heads, each cut into parts of which a work-item owns one. wanted: parts that a head
+ * should have, so that the last ones to finish leave little idle; shares: that many, but no more than it has blocks, and one at
+ * least. reject: why it does not serve (in text; false: it does), against a plan that computes pairs twice. */
+int64_t clattn__joint_wanted(const clattn__target *target, int64_t heads);
+int64_t clattn__joint_shares(const clattn__target *target, int64_t heads, int64_t blocks);
+bool clattn__joint_reject(const clattn__target *target, int64_t tasks, const char *blocks_of, clattn__text *reason);
+
 /* Append a view's three strides. */
 void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view);
 

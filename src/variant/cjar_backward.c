@@ -166,13 +166,18 @@ static void keys(clattn__plan *plan, const clattn__target *target, const clattn_
 
 /* ---- memory ---- */
 
-static void memory(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
-                   const clattn__cjar_gradients *g, const clattn__streams *queries, clattn__operand terms) {
-    const uint64_t mark = plan->workspace_used;
+static clattn__cjar_parts memory_parts(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
+                                       const clattn__cjar_gradients *g, const clattn__streams *queries,
+                                       clattn__operand terms) {
     const clattn__sizes *s = &c->sizes;
     const clattn__tile tile = clattn__backward_tile(target, s);
-    const int64_t spans = clattn__ceil_div(s->queries, SPAN), count = s->batch * spans;
-    const clattn__operand parts = clattn__plan_scratch(plan, count * s->heads * c->memory * 2 * s->head_size);
+    const int64_t spans = clattn__ceil_div(s->queries, SPAN), row = 2 * s->head_size, head = c->memory * row;
+    const clattn__cjar_parts parts = {.at = clattn__plan_scratch(plan, s->batch * spans * s->heads * head),
+                                      .count = s->batch * spans,
+                                      .step = s->heads * head,
+                                      .head_stride = head,
+                                      .row_stride = row,
+                                      .second = s->head_size};
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_memory", CLATTN_F32, CLATTN_F32, c->memory);
     const clattn__operand list[] = {g->memory_key_rows,
                                     c->memory_values,
@@ -182,38 +187,66 @@ static void memory(clattn__plan *plan, const clattn__target *target, const clatt
                                     queries->second_rows,
                                     terms,
                                     c->lengths,
-                                    parts};
+                                    parts.at};
     OPERANDS(list);
     clattn__stage_int(plan, stage, (int32_t)s->keys);
-    clattn__stage_float(plan, stage, c->scale);
     clattn__stage_range(stage, clattn__ceil_div(c->memory, tile.bm) * spans, s->heads, s->batch, tile.wg);
-    stage = kernel(plan, target, c, "cjar_backward_gather", CLATTN_F32, g->memory_k.type, 0);
-    const clattn__operand sums[] = {parts, g->memory_k.at, g->one_memory ? clattn__none() : g->memory_v.at};
+    return parts;
+}
+
+static void memory(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
+                   const clattn__cjar_gradients *g, const clattn__cjar_parts *parts) {
+    clattn__stage *stage = kernel(plan, target, c, "cjar_backward_gather", CLATTN_F32, g->memory_k.type, 0);
+    const clattn__operand sums[] = {parts->at, g->memory_k.at, g->one_memory ? clattn__none() : g->memory_v.at};
     OPERANDS(sums);
-    clattn__stage_long(plan, stage, count);
+    const int64_t numbers[] = {parts->count, parts->step, parts->head_stride, parts->row_stride, parts->second};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        clattn__stage_long(plan, stage, numbers[i]);
+    clattn__stage_float(plan, stage, c->scale);
     clattn__stage_int(plan, stage, g->accumulate);
     clattn__stage_long(plan, stage, g->memory_k.head_stride);
     clattn__stage_long(plan, stage, g->memory_k.row_stride);
     clattn__stage_long(plan, stage, g->memory_v.head_stride);
     clattn__stage_long(plan, stage, g->memory_v.row_stride);
-    clattn__stage_range(stage, c->memory, s->heads, 1, 1);
+    clattn__stage_range(stage, c->memory, c->sizes.heads, 1, 1);
     stage->local_bytes = 0;
-    clattn__plan_release(plan, mark);
 }
 
-void clattn__cjar_backward_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
-                                  const clattn__cjar_gradients *g) {
-    const clattn__operand terms =
-        clattn__terms_append(plan, target, &c->sizes, &c->o, &g->core.o, c->saved, c->lengths);
+static void separate(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
+                     const clattn__cjar_gradients *g, clattn__operand terms) {
     const uint64_t mark = plan->workspace_used;
     const clattn__streams of_keys = clattn__stream_keys(plan, target, &c->sizes, &c->k, &c->v, c->link_count > 0);
     queries(plan, target, c, g, &of_keys, terms);
     clattn__plan_release(plan, mark);
     const clattn__streams of_queries = clattn__stream_queries(plan, target, &c->sizes, &c->q, &g->core.o, c->scale);
     keys(plan, target, c, g, &of_queries, terms);
-    if (c->memory > 0)
-        memory(plan, target, c, g, &of_queries, terms);
+    if (c->memory > 0) {
+        const clattn__cjar_parts parts = memory_parts(plan, target, c, g, &of_queries, terms);
+        memory(plan, target, c, g, &parts);
+    }
     clattn__plan_release(plan, mark);
+}
+
+static void joint(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
+                  const clattn__cjar_gradients *g, clattn__operand terms) {
+    const uint64_t mark = plan->workspace_used;
+    const clattn__cjar_parts parts = clattn__cjar_joint_append(plan, target, c, g, terms);
+    if (c->memory > 0)
+        memory(plan, target, c, g, &parts);
+    clattn__plan_release(plan, mark);
+}
+
+void clattn__cjar_backward_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
+                                  const clattn__cjar_gradients *g) {
+    char text[160];
+    const char *reason = clattn__cjar_joint_reject(c, target, text, sizeof text);
+    const clattn__operand terms =
+        clattn__terms_append(plan, target, &c->sizes, &c->o, &g->core.o, c->saved, c->lengths);
+    if (reason)
+        clattn__plan_note(plan, "cjar backward: separate; not joint: %s", reason);
+    else
+        clattn__plan_note(plan, "cjar backward: joint");
+    (reason ? separate : joint)(plan, target, c, g, terms);
 }
 
 clattn_status clattn__cjar_backward_check(int64_t link_count, clattn__error *error) {

@@ -16,9 +16,22 @@ typedef struct clattn__cjar_gradients {
     bool one_memory, accumulate;
 } clattn__cjar_gradients;
 
+/* Parts of the memory's gradients, `step` floats apart: [heads, rows] of dK, yet to be multiplied by the scale; dV `second` floats
+ * behind. */
+typedef struct clattn__cjar_parts {
+    clattn__operand at;
+    int64_t count, step, head_stride, row_stride, second;
+} clattn__cjar_parts;
+
 /* cjar: q, k, v and o as forward had them, its memory packed; packed and key_rows are not read. */
 void clattn__cjar_backward_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *cjar,
                                   const clattn__cjar_gradients *gradients);
+
+/* Gradients of q, k and v in one pass over the pairs (cl/cjar_backward_joint.cl), and the memory's parts. reject: why it does not
+ * serve, in text; NULL: it does. */
+const char *clattn__cjar_joint_reject(const clattn__cjar *cjar, const clattn__target *target, char *text, size_t size);
+clattn__cjar_parts clattn__cjar_joint_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *cjar,
+                                             const clattn__cjar_gradients *gradients, clattn__operand terms);
 
 /* Links by key are counted in 32 bits. Errors: UNSUPPORTED. */
 clattn_status clattn__cjar_backward_check(int64_t link_count, clattn__error *error);

@@ -1,25 +1,8 @@
 /* dense, backwards: all gradients in one pass over the pairs, on devices whose work-groups are one work-item. */
-#include <inttypes.h>
-
 #include "core/tile.h"
 #include "variant/dense_backward.h"
 
-/* TASKS   wanted for each compute unit, so that the last ones to finish leave little idle
- * JOINT, SEPARATE  products of a pair of this plan and of the one with two kernels
- * BLOCK   bytes of a block's operands, sums and pairs that a core's own caches hold */
-enum { TASKS = 4, JOINT = 5, SEPARATE = 7, BLOCK = 384 << 10 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static int64_t units_of(const clattn__target *target) {
-    return target->caps.compute_units > 0 ? target->caps.compute_units : 1;
-}
-
-/* Work-items that a head of keys should have. */
-static int64_t wanted_of(const clattn__target *target, const clattn__sizes *s) {
-    const int64_t heads = s->batch * s->kv_heads;
-    return heads > 0 ? clattn__ceil_div(TASKS * units_of(target), heads) : 1;
-}
+enum { BLOCK = 384 << 10 }; /* bytes of a block's operands, sums and pairs that a core's own caches hold */
 
 static int64_t block_bytes(const clattn__tile *tile, const clattn__sizes *s) {
     return (int64_t)sizeof(float) * 2 * tile->bm * (s->head_size + s->value_size + tile->bn);
@@ -32,25 +15,21 @@ static clattn__tile tile_of(const clattn__target *target, const clattn__sizes *s
     const int both = clattn__tile_both_ways(&tile);
     tile.bn = (int)clattn__ceil_div(6 * (int64_t)tile.pw, both) * both;
     tile.bm = 32 * tile.tm;
-    while (tile.bm > 8 * tile.tm && (wanted_of(target, s) > 1 || block_bytes(&tile, s) > BLOCK))
+    while (tile.bm > 8 * tile.tm &&
+           (clattn__joint_wanted(target, s->batch * s->kv_heads) > 1 || block_bytes(&tile, s) > BLOCK))
         tile.bm /= 2;
     return tile;
 }
 
 /* Parts of dQ: as many as are wanted, and a block of keys for each. */
 static int64_t shares_of(const clattn__target *target, const clattn__sizes *s) {
-    const int64_t blocks = clattn__ceil_div(s->keys, tile_of(target, s).bm);
-    return blocks > 0 ? least(wanted_of(target, s), blocks) : 1;
+    return clattn__joint_shares(target, s->batch * s->kv_heads, clattn__ceil_div(s->keys, tile_of(target, s).bm));
 }
 
 const char *clattn__dense_joint_reject(const clattn__dense *d, const clattn__target *target, char *text, size_t size) {
-    const int64_t tasks = shares_of(target, &d->sizes) * d->sizes.batch * d->sizes.kv_heads, units = units_of(target);
+    const int64_t tasks = shares_of(target, &d->sizes) * d->sizes.batch * d->sizes.kv_heads;
     clattn__text reason = {text, size, 0};
-    if (target->attention.wg > 1)
-        clattn__text_add(&reason, "work-groups of %d", target->attention.wg);
-    else if (JOINT * clattn__ceil_div(tasks, units) * units > SEPARATE * tasks)
-        clattn__text_add(&reason, "%" PRId64 " blocks of keys for %" PRId64 " compute units", tasks, units);
-    return reason.length > 0 ? text : NULL;
+    return clattn__joint_reject(target, tasks, "keys", &reason) ? text : NULL;
 }
 
 static void defines(clattn__plan *plan, clattn__stage *stage, const clattn__target *target, const clattn__dense *d,

@@ -13,3 +13,9 @@ void make_gpu_shaped(void) {
 }
 
 void free_gpu_shaped(void) { clattn_context_destroy(gpu_shaped.context); }
+
+void make_with_units(fixture *f, uint32_t units) {
+    *f = *device();
+    assert_ok(clattn_context_create(f->cl, f->device, NULL, &f->context));
+    f->context->target.caps.compute_units = units;
+}

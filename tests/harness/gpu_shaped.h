@@ -10,4 +10,7 @@ extern fixture gpu_shaped;
 void make_gpu_shaped(void);
 void free_gpu_shaped(void);
 
+/* The device with another number of compute units, by which plans are chosen; its context is the caller's. */
+void make_with_units(fixture *f, uint32_t units);
+
 #endif
