@@ -9,6 +9,7 @@
 #include "harness/expect.h"
 #include "variant/cjar.h"
 #include "variant/dense.h"
+#include "variant/dense_backward.h"
 
 static clattn__caps caps_of(clattn__device_kind kind, uint32_t width) {
     return (clattn__caps){.kind = kind,
@@ -224,6 +225,28 @@ START_TEST(plans_say_what_was_chosen) {
 }
 END_TEST
 
+/* A joint backward pass keeps parts for every compute unit, as long as they take little memory. */
+START_TEST(parts_stay_small) {
+    clattn__caps caps = caps_of(CLATTN__CPU, 16);
+    caps.compute_units = 64;
+    const clattn__target target = target_of(&caps);
+    clattn__plan *plan = malloc(sizeof *plan);
+    clattn__error error = {0};
+    ck_assert_ptr_nonnull(plan);
+    for (int64_t n = 4096; n <= 65536; n *= 16) {
+        clattn_dense_problem p = problem(n, n, 64);
+        p.train = true;
+        p.grad_o = p.grad_q = p.o;
+        p.grad_k = p.grad_v = p.k;
+        ck_assert_int_eq(clattn__dense_core_backward(&p, &target, plan, &error), CLATTN_SUCCESS);
+        ck_assert_str_eq(plan->note, n == 4096 ? "dense backward: joint"
+                                               : "dense backward: separate; not joint: 4294967296 bytes of parts");
+        ck_assert_uint_le(plan->workspace_bytes, (UINT64_C(1) << 29) + 64 * 4 * 2 * 64 * (uint64_t)n);
+    }
+    free(plan);
+}
+END_TEST
+
 START_TEST(defines_are_sorted) {
     const clattn__caps caps = caps_of(devices[_i].kind, devices[_i].width);
     const clattn__target target = target_of(&caps);
@@ -302,6 +325,7 @@ int main(void) {
     tcase_add_loop_test(all, a_growing_layer_never_recompiles, 0, DEVICES * LAYERS);
     tcase_add_loop_test(all, workspace_grows_with_length, 0, DEVICES * LAYERS);
     tcase_add_loop_test(all, plans_say_what_was_chosen, 0, 3);
+    tcase_add_test(all, parts_stay_small);
     tcase_add_loop_test(all, defines_are_sorted, 0, DEVICES);
     tcase_add_loop_test(all, a_growing_core_never_recompiles, 0, DEVICES);
     tcase_add_loop_test(all, limits_are_refused_with_both_values, 0, sizeof limits / sizeof *limits);

@@ -130,9 +130,11 @@ void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clat
 
 /* ---- joint passes ---- */
 
-/* TASKS   wanted for each compute unit
- * JOINT, SEPARATE  products of a pair of a joint plan and of one with two kernels */
-enum { TASKS = 4, JOINT = 5, SEPARATE = 7 };
+/* TASKS  wanted for each compute unit
+ * JOINT, SEPARATE  products of a pair of a joint plan and of one with two kernels
+ * PARTS  bytes of parts at most, where heads have several: many compute units and long sequences would want gigabytes
+ */
+enum { TASKS = 4, JOINT = 5, SEPARATE = 7, PARTS = 512 << 20 };
 
 static int64_t units_of(const clattn__target *target) {
     return target->caps.compute_units > 0 ? target->caps.compute_units : 1;
@@ -147,11 +149,15 @@ int64_t clattn__joint_shares(const clattn__target *target, int64_t heads, int64_
     return wanted < most ? wanted : most;
 }
 
-bool clattn__joint_reject(const clattn__target *target, int64_t tasks, const char *blocks_of, clattn__text *reason) {
-    const int64_t units = units_of(target);
+bool clattn__joint_reject(const clattn__target *target, int64_t heads, int64_t shares, int64_t part_floats,
+                          const char *blocks_of, clattn__text *reason) {
+    const int64_t units = units_of(target), tasks = heads * shares;
+    const int64_t bytes = (int64_t)sizeof(float) * tasks * part_floats;
     if (target->attention.wg > 1)
         clattn__text_add(reason, "work-groups of %d", target->attention.wg);
     else if (JOINT * clattn__ceil_div(tasks, units) * units > SEPARATE * tasks)
         clattn__text_add(reason, "%" PRId64 " blocks of %s for %" PRId64 " compute units", tasks, blocks_of, units);
+    else if (shares > 1 && bytes > PARTS)
+        clattn__text_add(reason, "%" PRId64 " bytes of parts", bytes);
     return reason->length > 0;
 }

@@ -11,8 +11,8 @@ typedef struct clattn__core_gradients {
     clattn__view o, q, k, v;
 } clattn__core_gradients;
 
-/* The same as a caller's problem has them: what they belong to, and their tensors, in the order o, q, k, v. slot: of o's; the
- * others' follow it in this order. */
+/* The same as a caller's problem has them: what they belong to, and their tensors, in the order o, q, k, v. slot: of
+ * o's; the others' follow it in this order. */
 typedef struct clattn__gradient_tensors {
     int slot;
     const clattn_tensor *of[4], *tensor[4];
@@ -62,12 +62,14 @@ void clattn__backward_shape(clattn__plan *plan, clattn__stage *stage, const clat
                             const clattn__sizes *sizes, clattn_type q_type, clattn_type grad_type, int64_t owned_rows,
                             int64_t heads);
 
-/* A joint pass: one over the pairs of `heads` heads, each cut into parts of which a work-item owns one. wanted: parts that a head
- * should have, so that the last ones to finish leave little idle; shares: that many, but no more than it has blocks, and one at
- * least. reject: why it does not serve (in text; false: it does), against a plan that computes pairs twice. */
+/* A joint pass: one over the pairs of `heads` heads, each cut into parts of which a work-item owns one. wanted: parts
+ * that a head should have, so that the last ones to finish leave little idle; shares: that many, but no more than it
+ * has blocks, and one at least. reject: why it does not serve (in text; false: it does), against a plan that computes
+ * pairs twice; a part takes part_floats of the workspace. */
 int64_t clattn__joint_wanted(const clattn__target *target, int64_t heads);
 int64_t clattn__joint_shares(const clattn__target *target, int64_t heads, int64_t blocks);
-bool clattn__joint_reject(const clattn__target *target, int64_t tasks, const char *blocks_of, clattn__text *reason);
+bool clattn__joint_reject(const clattn__target *target, int64_t heads, int64_t shares, int64_t part_floats,
+                          const char *blocks_of, clattn__text *reason);
 
 /* Append a view's three strides. */
 void clattn__stage_strides(clattn__plan *plan, clattn__stage *stage, const clattn__view *view);

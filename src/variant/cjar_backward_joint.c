@@ -8,8 +8,8 @@ static int64_t block_bytes(const clattn__tile *tile, const clattn__sizes *s) {
     return (int64_t)sizeof(float) * tile->bm * (3 * s->head_size + 2 * tile->bn);
 }
 
-/* Blocks of queries: up to 64 micro-tiles high, since the rows that a block's links name stay in cache from query to query; 16
- * where a head is shared. Blocks of keys: about 6 panels, and whole micro-tiles both ways. */
+/* Blocks of queries: up to 64 micro-tiles high, since the rows that a block's links name stay in cache from query to
+ * query; 16 where a head is shared. Blocks of keys: about 6 panels, and whole micro-tiles both ways. */
 static clattn__tile tile_of(const clattn__target *target, const clattn__sizes *s) {
     clattn__tile tile = target->attention;
     const int both = clattn__tile_both_ways(&tile);
@@ -26,11 +26,15 @@ static int64_t shares_of(const clattn__target *target, const clattn__sizes *s) {
 }
 
 const char *clattn__cjar_joint_reject(const clattn__cjar *c, const clattn__target *target, char *text, size_t size) {
-    const int64_t tasks = shares_of(target, &c->sizes) * c->sizes.batch * c->sizes.heads;
+    const clattn__sizes *s = &c->sizes;
+    const int64_t floats = 2 * (s->keys + c->memory) * clattn__padded_row(target, s->head_size);
     clattn__text reason = {text, size, 0};
     if (c->masked == CLATTN_CJAR_MULTIPLY)
         clattn__text_add(&reason, "hidden keys take part");
-    return reason.length > 0 || clattn__joint_reject(target, tasks, "queries", &reason) ? text : NULL;
+    return reason.length > 0 ||
+                   clattn__joint_reject(target, s->batch * s->heads, shares_of(target, s), floats, "queries", &reason)
+               ? text
+               : NULL;
 }
 
 static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c, const char *name,
@@ -70,7 +74,8 @@ clattn__cjar_parts clattn__cjar_joint_append(clattn__plan *plan, const clattn__t
     const clattn__stream q = {&c->q, s->batch, s->heads, s->queries, s->head_size, 1};
     const clattn__stream o = {&g->core.o, s->batch, s->heads, s->queries, s->head_size, 1};
     const clattn__streams keys = clattn__stream_keys(plan, target, s, &c->k, &c->v, c->link_count > 0);
-    const clattn__operand q_rows = clattn__stream_rows(plan, target, &q), o_rows = clattn__stream_rows(plan, target, &o);
+    const clattn__operand q_rows = clattn__stream_rows(plan, target, &q),
+                          o_rows = clattn__stream_rows(plan, target, &o);
     const clattn__operand parts = clattn__plan_scratch(plan, shares * all * 2 * half);
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_joint", g->core.q.type);
     const clattn__operand list[] = {c->q.at,

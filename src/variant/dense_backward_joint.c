@@ -8,8 +8,8 @@ static int64_t block_bytes(const clattn__tile *tile, const clattn__sizes *s) {
     return (int64_t)sizeof(float) * 2 * tile->bm * (s->head_size + s->value_size + tile->bn);
 }
 
-/* Blocks of keys: 8 micro-tiles high, or up to 32 where a work-item has a whole head, since each block reads all queries. Blocks
- * of queries: about 6 panels, and whole micro-tiles both ways. */
+/* Blocks of keys: 8 micro-tiles high, or up to 32 where a work-item has a whole head, since each block reads all
+ * queries. Blocks of queries: about 6 panels, and whole micro-tiles both ways. */
 static clattn__tile tile_of(const clattn__target *target, const clattn__sizes *s) {
     clattn__tile tile = target->attention;
     const int both = clattn__tile_both_ways(&tile);
@@ -27,9 +27,11 @@ static int64_t shares_of(const clattn__target *target, const clattn__sizes *s) {
 }
 
 const char *clattn__dense_joint_reject(const clattn__dense *d, const clattn__target *target, char *text, size_t size) {
-    const int64_t tasks = shares_of(target, &d->sizes) * d->sizes.batch * d->sizes.kv_heads;
+    const clattn__sizes *s = &d->sizes;
+    const int64_t heads = s->batch * s->kv_heads, heads_per_kv = s->kv_heads > 0 ? s->heads / s->kv_heads : 0;
+    const int64_t floats = heads_per_kv * s->queries * clattn__padded_row(target, s->head_size);
     clattn__text reason = {text, size, 0};
-    return clattn__joint_reject(target, tasks, "keys", &reason) ? text : NULL;
+    return clattn__joint_reject(target, heads, shares_of(target, s), floats, "keys", &reason) ? text : NULL;
 }
 
 static void defines(clattn__plan *plan, clattn__stage *stage, const clattn__target *target, const clattn__dense *d,
@@ -69,8 +71,8 @@ void clattn__dense_joint_append(clattn__plan *plan, const clattn__target *target
     const clattn__operand q_columns = clattn__stream_columns(plan, target, &q);
     const clattn__operand o_columns = clattn__stream_columns(plan, target, &o);
     const clattn__operand k_columns = clattn__stream_columns(plan, target, &k);
-    const clattn__operand parts = clattn__plan_scratch(
-        plan, shares * s->batch * s->heads * s->queries * clattn__padded_row(target, s->head_size));
+    const clattn__operand parts = clattn__plan_scratch(plan, shares * s->batch * s->heads * s->queries *
+                                                                 clattn__padded_row(target, s->head_size));
     clattn__stage *stage = clattn__plan_kernel(plan, "dense_backward_joint", "dense_backward_joint");
     defines(plan, stage, target, d, g->k.type);
     const clattn__operand list[] = {d->k.at,   d->v.at,   k_columns, q_panels, o_panels,
