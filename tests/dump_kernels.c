@@ -76,8 +76,7 @@ static int write_kernels(const char *folder, const clattn__plan *plan) {
 
 static clattn_status plan_layer(const clattn__variant *variant, const char *text, const int64_t numbers[4],
                                 clattn__plan *plan, clattn__error *error) {
-    const clattn_layer_shape shape = {
-        .batch = 1, .length = numbers[0], .has_lengths = true, .links = numbers[3], .train = true};
+    const clattn_layer_shape shape = {.batch = 1, .length = numbers[0], .links = numbers[3], .train = true};
     settings s;
     clattn__target target;
     int64_t *desc = calloc(1, variant->desc_size);

@@ -140,6 +140,12 @@ inline V vsums(const V x[VW]) {
 #endif
 }
 
+#if WG == 1
+#define UNROLL_STEPS UNROLL
+#else
+#define UNROLL_STEPS _Pragma("unroll 2") // whole, clang for AMD loads all rows at once and spills
+#endif
+
 // Of a row of D floats and VW rows by number. A lane with number -1 holds anything.
 inline V dot_rows(SHARED const float *q, __global const float *rows_of, const VI number) {
     int at[VW];
@@ -150,7 +156,7 @@ inline V dot_rows(SHARED const float *q, __global const float *rows_of, const VI
         row[e] = rows_of + (long)at[e] * DVP;
         sum[e] = (V)(0.0f);
     }
-    UNROLL for (int d = 0; d + VW <= D; d += VW) {
+    UNROLL_STEPS for (int d = 0; d + VW <= D; d += VW) {
         const V x = RAW_LOAD(q + d);
         UNROLL for (int e = 0; e < VW; e++) sum[e] = fma(x, RAW_LOAD(row[e] + d), sum[e]);
     }
