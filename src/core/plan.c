@@ -106,6 +106,16 @@ void clattn__stage_long(clattn__plan *plan, clattn__stage *stage, int64_t value)
     add(plan, stage, (clattn__arg){.kind = CLATTN__ARG_LONG, .integer = value});
 }
 
+void clattn__stage_operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        clattn__stage_operand(plan, stage, list[i]);
+}
+
+void clattn__stage_longs(clattn__plan *plan, clattn__stage *stage, const int64_t *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        clattn__stage_long(plan, stage, list[i]);
+}
+
 void clattn__stage_int(clattn__plan *plan, clattn__stage *stage, int32_t value) {
     add(plan, stage, (clattn__arg){.kind = CLATTN__ARG_INT, .integer = value});
 }

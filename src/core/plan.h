@@ -128,7 +128,9 @@ void clattn__plan_bind(clattn__plan *plan, int slot, const char *name, const cla
 
 void clattn__stage_define(clattn__plan *plan, clattn__stage *stage, const char *name, int64_t value);
 void clattn__stage_operand(clattn__plan *plan, clattn__stage *stage, clattn__operand operand);
+void clattn__stage_operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, size_t count);
 void clattn__stage_long(clattn__plan *plan, clattn__stage *stage, int64_t value);
+void clattn__stage_longs(clattn__plan *plan, clattn__stage *stage, const int64_t *list, size_t count);
 void clattn__stage_int(clattn__plan *plan, clattn__stage *stage, int32_t value);
 void clattn__stage_float(clattn__plan *plan, clattn__stage *stage, float value);
 

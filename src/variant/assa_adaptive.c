@@ -56,8 +56,7 @@ static void pack(clattn__plan *plan, const clattn__target *target, const char *k
     clattn__stage_operand(plan, stage, to);
     add_window(plan, stage, w);
     const int64_t strides[] = {x->batch_stride, x->head_stride, x->row_stride, to_batch, to_head};
-    for (int i = 0; i < 5; i++)
-        clattn__stage_long(plan, stage, strides[i]);
+    clattn__stage_longs(plan, stage, strides, 5);
     clattn__stage_range(stage, clattn__ceil_div(s->keys, clattn__panel_width(target)), s->kv_heads, s->batch, 1);
 }
 
@@ -89,8 +88,7 @@ static void add_strides(clattn__plan *plan, clattn__stage *stage, const clattn__
                                m->lse_stride[0],
                                m->lse_stride[1],
                                m->lse_stride[2]};
-    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
-        clattn__stage_long(plan, stage, strides[i]);
+    clattn__stage_longs(plan, stage, strides, sizeof strides / sizeof *strides);
 }
 
 void clattn__assa_mixed_append(clattn__plan *plan, const clattn__target *target, const clattn__assa_mixed *m) {
@@ -108,8 +106,7 @@ void clattn__assa_mixed_append(clattn__plan *plan, const clattn__target *target,
         stage->local_bytes += sizeof(float) * (size_t)(tile->bm * (tile->bn + 2));
     const clattn__operand operands[] = {m->q.at,  m->packed.keys, m->packed.values, m->o.at,         m->mix,
                                         m->table, m->lse,         m->key_lengths,   m->query_lengths};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)m->sizes.queries);
     clattn__stage_int(plan, stage, (int32_t)m->sizes.keys);
     clattn__stage_int(plan, stage, (int32_t)(m->sizes.heads / m->sizes.kv_heads));

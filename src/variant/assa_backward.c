@@ -25,11 +25,6 @@ static void add_view(clattn__plan *plan, clattn__stage *stage, const clattn__vie
     clattn__stage_strides(plan, stage, view);
 }
 
-static void add_operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, int count) {
-    for (int i = 0; i < count; i++)
-        clattn__stage_operand(plan, stage, list[i]);
-}
-
 static void add_ints(clattn__plan *plan, clattn__stage *stage, const int64_t *list, int count) {
     for (int i = 0; i < count; i++)
         clattn__stage_int(plan, stage, (int32_t)list[i]);
@@ -97,7 +92,7 @@ static void add_list_sizes(clattn__plan *plan, clattn__stage *stage, const clatt
 static void list_weights(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
                          const clattn__core_gradients *g) {
     clattn__stage *stage = list_stage(plan, target, "assa_backward_weights", p, l, g);
-    add_operands(
+    clattn__stage_operands(
         plan, stage,
         (clattn__operand[]){l->o_rows, l->v_rows, l->indices, l->scores, p->lse, l->weights, l->grad_s, l->sums}, 8);
     add_list_sizes(plan, stage, p, l);
@@ -108,7 +103,7 @@ static void list_weights(clattn__plan *plan, const clattn__target *target, const
 static void list_queries(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
                          const clattn__core_gradients *g) {
     clattn__stage *stage = list_stage(plan, target, "assa_backward_queries", p, l, g);
-    add_operands(plan, stage, (clattn__operand[]){l->k_rows, l->indices, l->grad_s}, 3);
+    clattn__stage_operands(plan, stage, (clattn__operand[]){l->k_rows, l->indices, l->grad_s}, 3);
     add_view(plan, stage, &l->rest_q);
     add_view(plan, stage, &g->q);
     add_list_sizes(plan, stage, p, l);
@@ -120,13 +115,13 @@ static void list_queries(clattn__plan *plan, const clattn__target *target, const
 static void list_keys(clattn__plan *plan, const clattn__target *target, const clattn__assa_pairs *p, const lists *l,
                       const clattn__core_gradients *g) {
     clattn__stage *stage = list_stage(plan, target, "assa_backward_transpose", p, l, g);
-    add_operands(plan, stage, (clattn__operand[]){l->indices, l->weights, l->grad_s, l->starts}, 4);
-    add_operands(plan, stage, l->by_key, 3);
+    clattn__stage_operands(plan, stage, (clattn__operand[]){l->indices, l->weights, l->grad_s, l->starts}, 4);
+    clattn__stage_operands(plan, stage, l->by_key, 3);
     add_list_sizes(plan, stage, p, l);
     clattn__stage_range(stage, p->sizes.heads, p->sizes.batch, 1, 1);
     stage = list_stage(plan, target, "assa_backward_keys", p, l, g);
-    add_operands(plan, stage, (clattn__operand[]){l->q_rows, l->o_rows, l->starts}, 3);
-    add_operands(plan, stage, l->by_key, 3);
+    clattn__stage_operands(plan, stage, (clattn__operand[]){l->q_rows, l->o_rows, l->starts}, 3);
+    clattn__stage_operands(plan, stage, l->by_key, 3);
     add_view(plan, stage, &l->rest_k);
     add_view(plan, stage, &g->k);
     add_view(plan, stage, &g->v);

@@ -142,8 +142,7 @@ static clattn__stage *scene(clattn__plan *plan, const char *file, const char *ke
     stage->local_bytes = (size_t)local_bytes(&p->tile, s);
     const clattn__operand operands[] = {p->q_rows,  p->o_rows,    p->k_panels,        p->v_panels,         p->terms,
                                         pairs->mix, pairs->table, pairs->key_lengths, pairs->query_lengths};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     const int64_t sizes[] = {s->queries, s->keys, s->heads, heads_per_kv(s)};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         clattn__stage_int(plan, stage, (int32_t)sizes[i]);

@@ -35,11 +35,6 @@ static int64_t group_limit(const clattn__target *target) {
     return (int64_t)target->caps.compute_units * (target->attention.wg == 1 ? 16 : 4);
 }
 
-static void add_strides(clattn__plan *plan, clattn__stage *stage, const int64_t *strides, int count) {
-    for (int i = 0; i < count; i++)
-        clattn__stage_long(plan, stage, strides[i]);
-}
-
 /* Scores in units of log2 are scale * log2(e) times q.k. Only the power of two of that factor, and its sign, goes into
  * q before the product: it rounds nothing, so scores that are equal stay equal. */
 static void add_scale(clattn__plan *plan, clattn__stage *stage, float scale) {
@@ -63,13 +58,13 @@ static void add_numbers(clattn__plan *plan, clattn__stage *stage, const clattn__
     clattn__stage_int(plan, stage, (int32_t)t->k);
     clattn__stage_int(plan, stage, (int32_t)capacity);
     clattn__stage_long(plan, stage, blocks);
-    add_strides(plan, stage, (int64_t[]){t->q.batch_stride, t->q.head_stride, t->q.row_stride}, 3);
-    add_strides(plan, stage, (int64_t[]){t->packed.key_batch_stride, t->packed.key_head_stride}, 2);
-    add_strides(plan, stage, (int64_t[]){t->packed.value_batch_stride, t->packed.value_head_stride}, 2);
-    add_strides(plan, stage, (int64_t[]){t->o.batch_stride, t->o.head_stride, t->o.row_stride}, 3);
-    add_strides(plan, stage, t->indices_stride, 3);
-    add_strides(plan, stage, t->scores_stride, 3);
-    add_strides(plan, stage, t->lse_stride, 3);
+    clattn__stage_longs(plan, stage, (int64_t[]){t->q.batch_stride, t->q.head_stride, t->q.row_stride}, 3);
+    clattn__stage_longs(plan, stage, (int64_t[]){t->packed.key_batch_stride, t->packed.key_head_stride}, 2);
+    clattn__stage_longs(plan, stage, (int64_t[]){t->packed.value_batch_stride, t->packed.value_head_stride}, 2);
+    clattn__stage_longs(plan, stage, (int64_t[]){t->o.batch_stride, t->o.head_stride, t->o.row_stride}, 3);
+    clattn__stage_longs(plan, stage, t->indices_stride, 3);
+    clattn__stage_longs(plan, stage, t->scores_stride, 3);
+    clattn__stage_longs(plan, stage, t->lse_stride, 3);
 }
 
 static void append_select(clattn__plan *plan, const clattn__target *target, const clattn__assa_topk *t, int64_t k) {
@@ -89,8 +84,7 @@ static void append_select(clattn__plan *plan, const clattn__target *target, cons
     clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(t->lse));
     const clattn__operand operands[] = {t->q.at, t->packed.keys, t->packed.values, t->o.at,     t->indices, t->scores,
                                         t->lse,  t->key_lengths, t->query_lengths, list_scores, list_keys};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     add_numbers(plan, stage, t, k, capacity, blocks);
     if (tile->wg > 1)
         stage->local_bytes = local_bytes(tile, &t->sizes, cap);

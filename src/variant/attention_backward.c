@@ -39,8 +39,7 @@ clattn__operand clattn__terms_append(clattn__plan *plan, const clattn__target *t
     clattn__stage_define(plan, stage, "DV", s->value_size);
     clattn__stage_define(plan, stage, "TYPE_Q", o->type);
     const clattn__operand operands[] = {o->at, grad_o->at, saved, terms, lengths};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)s->queries);
     clattn__stage_strides(plan, stage, o);
     clattn__stage_strides(plan, stage, grad_o);

@@ -13,11 +13,6 @@ static void add_strides(clattn__plan *plan, clattn__stage *stage, const clattn__
     clattn__stage_long(plan, stage, t->row_stride);
 }
 
-static void add_operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *operands, int count) {
-    for (int i = 0; i < count; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
-}
-
 /* A group for each of `groups` and each head. */
 static clattn__stage *append(clattn__plan *plan, const clattn__target *target, const clattn__cas_shape *shape,
                              const char *file, const char *kernel, int64_t size, int64_t groups) {
@@ -49,7 +44,7 @@ void clattn__cas_weigh(clattn__plan *plan, const clattn__target *target, const c
     clattn__stage *stage = append_all(plan, target, shape, "cas_backward_scores", shape->size, v->type, CLATTN_F32);
     const clattn__operand operands[] = {scores, pool->states,   rows,    pool->means,
                                         v->at,  shape->lengths, weights, slopes};
-    add_operands(plan, stage, operands, 8);
+    clattn__stage_operands(plan, stage, operands, 8);
     clattn__stage_long(plan, stage, shape->length);
     add_strides(plan, stage, v);
 }
@@ -59,7 +54,7 @@ void clattn__cas_values_backward(clattn__plan *plan, const clattn__target *targe
     clattn__stage *stage =
         append_all(plan, target, shape, "cas_backward_values", shape->size, CLATTN_F32, grad_v->type);
     const clattn__operand operands[] = {weights, rows, grad_v->at};
-    add_operands(plan, stage, operands, 3);
+    clattn__stage_operands(plan, stage, operands, 3);
     clattn__stage_long(plan, stage, shape->length);
     add_strides(plan, stage, grad_v);
 }
@@ -100,7 +95,7 @@ static void sum_parts(clattn__plan *plan, const scan *c) {
     clattn__stage *stage = append_scan(plan, c, "cas_backward_block", c->parts);
     const clattn__operand operands[] = {c->s->grad_o.at, c->s->o.at, c->s->steps, c->shape->lengths,
                                         c->sums,         c->tails,   c->deltas};
-    add_operands(plan, stage, operands, 7);
+    clattn__stage_operands(plan, stage, operands, 7);
     clattn__stage_long(plan, stage, c->shape->length);
     add_strides(plan, stage, &c->s->grad_o);
     add_strides(plan, stage, &c->s->o);
@@ -111,7 +106,7 @@ static void carry(clattn__plan *plan, const scan *c) {
     const int64_t lanes = (int64_t)clattn__cas_group(c->target) * clattn__cas_vector(c->target, c->shape->size);
     clattn__stage *stage = append_scan(plan, c, "cas_backward_carry", clattn__ceil_div(c->shape->size, lanes));
     const clattn__operand operands[] = {c->sums, c->tails, c->enters};
-    add_operands(plan, stage, operands, 3);
+    clattn__stage_operands(plan, stage, operands, 3);
     clattn__stage_int(plan, stage, (int32_t)c->parts);
     stage->local_bytes = 0;
 }
@@ -120,7 +115,7 @@ static void walk(clattn__plan *plan, const scan *c) {
     clattn__stage *stage = append_scan(plan, c, "cas_backward_scan", c->parts);
     const clattn__operand operands[] = {c->s->v.at, c->s->grad_o.at, c->s->steps,     c->deltas,   c->shape->lengths,
                                         c->sums,    c->enters,       c->s->grad_v.at, c->s->slopes};
-    add_operands(plan, stage, operands, 9);
+    clattn__stage_operands(plan, stage, operands, 9);
     clattn__stage_long(plan, stage, c->shape->length);
     add_strides(plan, stage, &c->s->v);
     add_strides(plan, stage, &c->s->grad_o);

@@ -33,11 +33,6 @@ static clattn__stage *append(clattn__plan *plan, const mix *x, const char *kerne
     return stage;
 }
 
-static void add_operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *operands, int count) {
-    for (int i = 0; i < count; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
-}
-
 /* A group for each strip, or for each band of strips. */
 static void cover(clattn__plan *plan, clattn__stage *stage, const mix *x, int64_t operators, bool bands) {
     clattn__stage_int(plan, stage, (int32_t)x->m->height);
@@ -54,7 +49,7 @@ static void to_weights(clattn__plan *plan, const mix *x, clattn__operand sums, i
                        const clattn__cas_taps_grad *to) {
     clattn__stage *stage = append(plan, x, "cas_backward_depthwise");
     const clattn__operand operands[] = {sums, norms, to->taps, to->bias, to->norm, to->norm_bias, to->gate};
-    add_operands(plan, stage, operands, 7);
+    clattn__stage_operands(plan, stage, operands, 7);
     clattn__stage_long(plan, stage, x->m->batch * x->bands);
     clattn__stage_int(plan, stage, rows);
     clattn__stage_int(plan, stage, !clattn__given(norms));
@@ -66,14 +61,14 @@ static void convolutions(clattn__plan *plan, const mix *x) {
     clattn__stage *stage = append(plan, x, "cas_backward_last");
     const clattn__operand last[] = {x->m->qkv,    x->m->gates, x->m->channel_gates, x->m->dwc, x->m->proj,
                                     x->g->grad_y, x->grad_m,   x->g->grad_qkv,      x->sums};
-    add_operands(plan, stage, last, 9);
+    clattn__stage_operands(plan, stage, last, 9);
     cover(plan, stage, x, 1, true);
     to_weights(plan, x, x->sums, LAST_ROWS, clattn__none(), &x->g->proj);
 
     stage = append(plan, x, "cas_backward_mix");
     const clattn__operand inner[] = {x->m->qkv, x->m->gates, x->m->channel_gates, x->m->dwc, x->grad_m,
                                      x->grad_z, x->sums};
-    add_operands(plan, stage, inner, 7);
+    clattn__stage_operands(plan, stage, inner, 7);
     cover(plan, stage, x, 1, true);
     to_weights(plan, x, x->sums, MIX_ROWS, clattn__none(), &x->g->dwc);
 }
@@ -84,7 +79,7 @@ static void channels(clattn__plan *plan, const mix *x) {
     const int group = clattn__cas_group(x->target), vw = clattn__cas_vector(x->target, d);
     clattn__stage *stage = append(plan, x, "cas_backward_channel");
     const clattn__operand operands[] = {x->sums, x->m->channel_gates, x->channel_slopes};
-    add_operands(plan, stage, operands, 3);
+    clattn__stage_operands(plan, stage, operands, 3);
     clattn__stage_long(plan, stage, x->bands);
     clattn__stage_range(stage, clattn__ceil_div(d, (int64_t)group * vw), batch, 2, group);
     for (int o = 0; o < 2; o++)
@@ -119,13 +114,13 @@ static void operators(clattn__plan *plan, const mix *x) {
     const size_t group = (size_t)clattn__cas_group(x->target);
     clattn__stage *stage = append(plan, x, "cas_backward_gate");
     const clattn__operand gate[] = {x->m->qkv, x->grad_z, x->m->gates, x->m->channel_gates, x->grad_means, x->slopes};
-    add_operands(plan, stage, gate, 6);
+    clattn__stage_operands(plan, stage, gate, 6);
     stage->local_bytes = group == 1 ? 0 : sizeof(float) * group * (size_t)clattn__cas_strip_pixels(x->target);
     cover(plan, stage, x, 2, false);
 
     stage = append(plan, x, "cas_backward_operator");
     const clattn__operand convolution[] = {x->m->qkv, x->m->operators, x->slopes, x->grad_h, x->sums};
-    add_operands(plan, stage, convolution, 5);
+    clattn__stage_operands(plan, stage, convolution, 5);
     cover(plan, stage, x, 2, true);
     for (int o = 0; o < 2; o++)
         to_weights(plan, x, after(x->sums, o * band_floats(x, CLATTN__CAS_GATE_ROWS)), CLATTN__CAS_GATE_ROWS,
@@ -134,7 +129,7 @@ static void operators(clattn__plan *plan, const mix *x) {
     stage = append(plan, x, "cas_backward_spatial");
     const clattn__operand spatial[] = {x->grad_h,           x->m->operators, x->grad_z,     x->m->gates,
                                        x->m->channel_gates, x->grad_means,   x->g->grad_qkv};
-    add_operands(plan, stage, spatial, 7);
+    clattn__stage_operands(plan, stage, spatial, 7);
     cover(plan, stage, x, 2, false);
 }
 

@@ -35,6 +35,12 @@ static clattn__operand prefix(clattn__plan *plan, const clattn__target *target, 
     return sums;
 }
 
+void clattn__cjar_window(clattn__plan *plan, clattn__stage *stage, const clattn__cjar *c) {
+    clattn__stage_int(plan, stage, (int32_t)c->left);
+    clattn__stage_int(plan, stage, c->causal ? 0 : (int32_t)c->right);
+    clattn__stage_int(plan, stage, c->causal);
+}
+
 void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c) {
     const clattn__operand sums = c->masked == CLATTN_CJAR_MULTIPLY ? prefix(plan, target, c) : clattn__none();
     clattn__stage *stage = clattn__plan_kernel(plan, "cjar", "cjar_forward");
@@ -45,13 +51,10 @@ void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const
     const clattn__operand operands[] = {c->q.at,        c->packed.keys,   c->packed.values, c->o.at,
                                         c->memory_keys, c->memory_values, c->key_rows,      sums,
                                         c->link_rows,   c->link_keys,     c->lengths,       c->saved};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)c->sizes.keys);
     clattn__stage_float(plan, stage, c->scale);
-    clattn__stage_int(plan, stage, (int32_t)c->left);
-    clattn__stage_int(plan, stage, c->causal ? 0 : (int32_t)c->right);
-    clattn__stage_int(plan, stage, c->causal);
+    clattn__cjar_window(plan, stage, c);
     clattn__stage_long(plan, stage, c->link_count);
     const int64_t strides[] = {c->q.batch_stride,
                                c->q.head_stride,
@@ -63,8 +66,7 @@ void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const
                                c->o.batch_stride,
                                c->o.head_stride,
                                c->o.row_stride};
-    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
-        clattn__stage_long(plan, stage, strides[i]);
+    clattn__stage_longs(plan, stage, strides, sizeof strides / sizeof *strides);
 }
 
 /* ---- the caller's problem ---- */

@@ -26,6 +26,9 @@ typedef struct clattn__cjar {
 
 void clattn__cjar_append(clattn__plan *plan, const clattn__target *target, const clattn__cjar *cjar);
 
+/* The arguments left, right and causal of a kernel. */
+void clattn__cjar_window(clattn__plan *plan, clattn__stage *stage, const clattn__cjar *cjar);
+
 /* Sizes of the memory rows as packed keys and values of one sequence. */
 clattn__sizes clattn__cjar_memory_sizes(int64_t memory, int64_t heads, int64_t head_size);
 

@@ -8,13 +8,6 @@
  * CHUNKS  most work-items that sort links, each with a count for every key */
 enum { SPAN = 1024, BLOCK = 256, CHUNKS = 64 };
 
-static void operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        clattn__stage_operand(plan, stage, list[i]);
-}
-
-#define OPERANDS(list) operands(plan, stage, list, sizeof(list) / sizeof *(list))
-
 static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c, const char *name,
                              clattn_type q_type, clattn_type grad_type, int64_t owned_rows) {
     clattn__stage *stage = clattn__plan_kernel(plan, "cjar_backward", name);
@@ -26,12 +19,6 @@ static clattn__stage *kernel(clattn__plan *plan, const clattn__target *target, c
     clattn__stage_define(plan, stage, "MULTIPLY", c->masked == CLATTN_CJAR_MULTIPLY);
     clattn__stage_define(plan, stage, "SPAN", SPAN);
     return stage;
-}
-
-static void window(clattn__plan *plan, clattn__stage *stage, const clattn__cjar *c) {
-    clattn__stage_int(plan, stage, (int32_t)c->left);
-    clattn__stage_int(plan, stage, c->causal ? 0 : (int32_t)c->right);
-    clattn__stage_int(plan, stage, c->causal);
 }
 
 static void queries(clattn__plan *plan, const clattn__target *target, const clattn__cjar *c,
@@ -52,10 +39,10 @@ static void queries(clattn__plan *plan, const clattn__target *target, const clat
                                     terms,
                                     c->lengths,
                                     g->core.q.at};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__stage_int(plan, stage, (int32_t)c->sizes.keys);
     clattn__stage_float(plan, stage, c->scale);
-    window(plan, stage, c);
+    clattn__cjar_window(plan, stage, c);
     clattn__stage_long(plan, stage, c->link_count);
     clattn__stage_strides(plan, stage, &c->q);
     clattn__stage_strides(plan, stage, &g->core.o);
@@ -72,7 +59,7 @@ static clattn__stage *sorting(clattn__plan *plan, const char *name, const clattn
                               int64_t n) {
     clattn__stage *stage = clattn__plan_kernel(plan, "cjar_links", name);
     clattn__stage_define(plan, stage, "BLOCK", BLOCK);
-    operands(plan, stage, list, count);
+    clattn__stage_operands(plan, stage, list, count);
     clattn__stage_int(plan, stage, (int32_t)n);
     return stage;
 }
@@ -117,15 +104,15 @@ static hidden hidden_keys(clattn__plan *plan, const clattn__target *target, cons
                       clattn__plan_scratch(plan, heads * (s->queries + 1) * row)};
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_zeros", CLATTN_F32, CLATTN_F32, 0);
     const clattn__operand of_zeros[] = {terms, c->link_rows, c->link_keys, c->lengths, h.zeros};
-    OPERANDS(of_zeros);
+    clattn__stage_operands(plan, stage, of_zeros, sizeof of_zeros / sizeof *of_zeros);
     clattn__stage_int(plan, stage, (int32_t)s->keys);
-    window(plan, stage, c);
+    clattn__cjar_window(plan, stage, c);
     clattn__stage_long(plan, stage, c->link_count);
     clattn__stage_range(stage, clattn__ceil_div(s->queries, clattn__panel_width(target)), s->heads, s->batch, 1);
     stage->local_bytes = 0;
     stage = kernel(plan, target, c, "cjar_backward_prefix", CLATTN_F32, CLATTN_F32, 0);
     const clattn__operand of_sums[] = {queries->second_rows, h.zeros, h.sums, c->lengths};
-    OPERANDS(of_sums);
+    clattn__stage_operands(plan, stage, of_sums, sizeof of_sums / sizeof *of_sums);
     clattn__stage_int(plan, stage, (int32_t)s->keys);
     clattn__stage_range(stage, row / target->attention.vw, s->heads, s->batch, 1);
     stage->local_bytes = 0;
@@ -153,10 +140,10 @@ static void keys(clattn__plan *plan, const clattn__target *target, const clattn_
                                     c->lengths,
                                     g->core.k.at,
                                     g->core.v.at};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__stage_int(plan, stage, (int32_t)c->sizes.keys);
     clattn__stage_float(plan, stage, c->scale);
-    window(plan, stage, c);
+    clattn__cjar_window(plan, stage, c);
     clattn__stage_strides(plan, stage, &c->k);
     clattn__stage_strides(plan, stage, &c->v);
     clattn__stage_strides(plan, stage, &g->core.k);
@@ -188,7 +175,7 @@ static clattn__cjar_parts memory_parts(clattn__plan *plan, const clattn__target 
                                     terms,
                                     c->lengths,
                                     parts.at};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__stage_int(plan, stage, (int32_t)s->keys);
     clattn__stage_range(stage, clattn__ceil_div(c->memory, tile.bm) * spans, s->heads, s->batch, tile.wg);
     return parts;
@@ -198,10 +185,9 @@ static void memory(clattn__plan *plan, const clattn__target *target, const clatt
                    const clattn__cjar_gradients *g, const clattn__cjar_parts *parts) {
     clattn__stage *stage = kernel(plan, target, c, "cjar_backward_gather", CLATTN_F32, g->memory_k.type, 0);
     const clattn__operand sums[] = {parts->at, g->memory_k.at, g->one_memory ? clattn__none() : g->memory_v.at};
-    OPERANDS(sums);
+    clattn__stage_operands(plan, stage, sums, sizeof sums / sizeof *sums);
     const int64_t numbers[] = {parts->count, parts->step, parts->head_stride, parts->row_stride, parts->second};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        clattn__stage_long(plan, stage, numbers[i]);
+    clattn__stage_longs(plan, stage, numbers, sizeof numbers / sizeof *numbers);
     clattn__stage_float(plan, stage, c->scale);
     clattn__stage_int(plan, stage, g->accumulate);
     clattn__stage_long(plan, stage, g->memory_k.head_stride);

@@ -95,13 +95,10 @@ clattn__cjar_parts clattn__cjar_joint_append(clattn__plan *plan, const clattn__t
                                     c->lengths,
                                     parts,
                                     g->core.q.at};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        clattn__stage_operand(plan, stage, list[i]);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__stage_int(plan, stage, (int32_t)s->keys);
     clattn__stage_float(plan, stage, c->scale);
-    clattn__stage_int(plan, stage, (int32_t)c->left);
-    clattn__stage_int(plan, stage, c->causal ? 0 : (int32_t)c->right);
-    clattn__stage_int(plan, stage, c->causal);
+    clattn__cjar_window(plan, stage, c);
     clattn__stage_long(plan, stage, c->link_count);
     clattn__stage_strides(plan, stage, &c->q);
     clattn__stage_strides(plan, stage, &g->core.o);

@@ -16,8 +16,7 @@ void clattn__dense_append(clattn__plan *plan, const clattn__target *target, cons
     clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(d->lse) || clattn__given(d->saved));
     const clattn__operand operands[] = {d->q.at, d->packed.keys, d->packed.values, d->o.at,         d->bias,
                                         d->lse,  d->saved,       d->key_lengths,   d->query_lengths};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.queries);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.keys);
     clattn__stage_int(plan, stage, (int32_t)(d->sizes.heads / d->sizes.kv_heads));
@@ -42,8 +41,7 @@ void clattn__dense_append(clattn__plan *plan, const clattn__target *target, cons
                                d->lse_stride[0],
                                d->lse_stride[1],
                                d->lse_stride[2]};
-    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
-        clattn__stage_long(plan, stage, strides[i]);
+    clattn__stage_longs(plan, stage, strides, sizeof strides / sizeof *strides);
 }
 
 /* ---- the caller's problem ---- */

@@ -15,16 +15,9 @@ static void shape(clattn__plan *plan, clattn__stage *stage, const clattn__target
     clattn__dense_bias_defines(plan, stage, d);
 }
 
-static void operands(clattn__plan *plan, clattn__stage *stage, const clattn__operand *list, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        clattn__stage_operand(plan, stage, list[i]);
-}
-
-#define OPERANDS(list) operands(plan, stage, list, sizeof(list) / sizeof *(list))
-
 void clattn__dense_mask(clattn__plan *plan, clattn__stage *stage, const clattn__dense *d, clattn__operand terms) {
     const clattn__operand list[] = {terms, d->bias, d->key_lengths, d->query_lengths};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.queries);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.keys);
     clattn__stage_int(plan, stage, (int32_t)(d->sizes.kv_heads > 0 ? d->sizes.heads / d->sizes.kv_heads : 0));
@@ -42,7 +35,7 @@ static void queries(clattn__plan *plan, const clattn__target *target, const clat
     shape(plan, stage, target, d, g->q.type, d->sizes.queries, d->sizes.heads);
     const clattn__operand list[] = {d->q.at,          g->o.at, keys->first_panels, keys->second_panels,
                                     keys->first_rows, g->q.at};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->q);
     clattn__stage_strides(plan, stage, &g->o);
@@ -56,7 +49,7 @@ static void keys(clattn__plan *plan, const clattn__target *target, const clattn_
     const clattn__operand list[] = {
         d->k.at, d->v.at, queries->first_panels, queries->second_panels, queries->first_rows, queries->second_rows,
         g->k.at, g->v.at};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->k);
     clattn__stage_strides(plan, stage, &d->v);
@@ -75,7 +68,7 @@ static void bias(clattn__plan *plan, const clattn__target *target, const clattn_
     shape(plan, stage, target, d, CLATTN_F32, s->queries, s->heads);
     const clattn__operand list[] = {
         d->q.at, g->o.at, keys->first_panels, keys->second_panels, {CLATTN_DENSE_GRAD_BIAS, 0}};
-    OPERANDS(list);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->q);
     clattn__stage_strides(plan, stage, &g->o);

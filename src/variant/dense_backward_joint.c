@@ -77,8 +77,7 @@ void clattn__dense_joint_append(clattn__plan *plan, const clattn__target *target
     defines(plan, stage, target, d, g->k.type);
     const clattn__operand list[] = {d->k.at,   d->v.at,   k_columns, q_panels, o_panels,
                                     q_columns, o_columns, parts,     g->k.at,  g->v.at};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        clattn__stage_operand(plan, stage, list[i]);
+    clattn__stage_operands(plan, stage, list, sizeof list / sizeof *list);
     clattn__dense_mask(plan, stage, d, terms);
     clattn__stage_strides(plan, stage, &d->k);
     clattn__stage_strides(plan, stage, &d->v);

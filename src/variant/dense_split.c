@@ -63,19 +63,13 @@ static void defines(clattn__plan *plan, clattn__stage *stage, const split *f, co
     clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(d->lse) || clattn__given(d->saved));
 }
 
-static void longs(clattn__plan *plan, clattn__stage *stage, const int64_t *values, int count) {
-    for (int i = 0; i < count; i++)
-        clattn__stage_long(plan, stage, values[i]);
-}
-
 static void append_split(clattn__plan *plan, const split *f, const clattn__dense *d, clattn__operand values,
                          clattn__operand states) {
     clattn__stage *stage = clattn__plan_kernel(plan, "dense_split", "dense_split");
     defines(plan, stage, f, d);
     const clattn__operand operands[] = {d->q.at, d->k.at, d->v.at,        values,
                                         states,  d->bias, d->key_lengths, d->query_lengths};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.queries);
     clattn__stage_int(plan, stage, (int32_t)d->sizes.keys);
     clattn__stage_int(plan, stage, (int32_t)(d->sizes.heads / d->sizes.kv_heads));
@@ -87,8 +81,9 @@ static void append_split(clattn__plan *plan, const split *f, const clattn__dense
     clattn__stage_int(plan, stage, (int32_t)f->span);
     const clattn__view *views[] = {&d->q, &d->k, &d->v};
     for (int i = 0; i < 3; i++)
-        longs(plan, stage, (const int64_t[]){views[i]->batch_stride, views[i]->head_stride, views[i]->row_stride}, 3);
-    longs(plan, stage, d->bias_stride, 4);
+        clattn__stage_longs(plan, stage,
+                            (const int64_t[]){views[i]->batch_stride, views[i]->head_stride, views[i]->row_stride}, 3);
+    clattn__stage_longs(plan, stage, d->bias_stride, 4);
     stage->local_bytes = local_bytes(f, &d->sizes);
     clattn__stage_range(stage, f->parts, d->sizes.kv_heads * f->blocks, d->sizes.batch, f->tile.wg);
 }
@@ -98,11 +93,10 @@ static void append_merge(clattn__plan *plan, const split *f, const clattn__dense
     clattn__stage *stage = clattn__plan_kernel(plan, "dense_split", "dense_merge");
     defines(plan, stage, f, d);
     const clattn__operand operands[] = {values, states, d->o.at, d->lse, d->saved};
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
-        clattn__stage_operand(plan, stage, operands[i]);
+    clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)f->parts);
-    longs(plan, stage, (const int64_t[]){d->o.batch_stride, d->o.head_stride, d->o.row_stride}, 3);
-    longs(plan, stage, d->lse_stride, 3);
+    clattn__stage_longs(plan, stage, (const int64_t[]){d->o.batch_stride, d->o.head_stride, d->o.row_stride}, 3);
+    clattn__stage_longs(plan, stage, d->lse_stride, 3);
     clattn__stage_range(stage, d->sizes.queries, d->sizes.heads, d->sizes.batch, f->tile.wg);
 }
 
