@@ -20,12 +20,8 @@
 #error "MEMORY, HAS_LINKS, MULTIPLY, SPAN: see the head of cjar_backward.cl"
 #endif
 
-#define NONE_OWNED (SHARED const float *)0
-#define NO_BIAS ((bias_view){0, 0, 0})
 #define SEQUENCE sequence_of(b, n, n, lengths, lengths_offset, lengths, lengths_offset, 0)
 #define HEAD (b * get_num_groups(1) + h)
-
-inline long panels_size(const long rows) { return CEIL_DIV(rows, PW) * PW * D; }
 
 #if HAS_LINKS
 // P and G of links e .. e + VW of an owned row whose dot products are s and d; 0 where number is -1.
@@ -83,8 +79,8 @@ cjar_backward_queries(__global const STORAGE(TYPE_Q) *q, const long q_offset, __
 
 #if MEMORY > 0
     const owned with_memory = {qs, os, l, delta, visible_memory};
-    const streamed memory = {memory_k_panels + memory_k_panels_offset + h * panels_size(MEMORY),
-                             memory_v_panels + memory_v_panels_offset + h * panels_size(MEMORY)};
+    const streamed memory = {memory_k_panels + memory_k_panels_offset + h * panels_size(MEMORY, D),
+                             memory_v_panels + memory_v_panels_offset + h * panels_size(MEMORY, D)};
     for (int first = 0; first < MEMORY; first += BN) {
         const int columns = min(BN, MEMORY - first);
         pair_block((SHARED float *)0, g, with_memory, t, memory, NO_BIAS, first, columns, lid);
@@ -95,8 +91,8 @@ cjar_backward_queries(__global const STORAGE(TYPE_Q) *q, const long q_offset, __
     }
 #endif
     const owned own = {qs, os, l, delta, visible};
-    const streamed other = {k_panels + k_panels_offset + HEAD * panels_size(n),
-                            v_panels + v_panels_offset + HEAD * panels_size(n)};
+    const streamed other = {k_panels + k_panels_offset + HEAD * panels_size(n, D),
+                            v_panels + v_panels_offset + HEAD * panels_size(n, D)};
     __global const float *rows_of_k = k_rows + k_rows_offset + HEAD * n * DP;
     const int4 u = visible_union(visible, BM);
     for (int first = u.x / PW * PW; first < u.y; first += BN) {
@@ -203,8 +199,8 @@ cjar_backward_keys(__global const STORAGE(TYPE_Q) *k, const long k_offset, __glo
     hidden_values(acc_v, sums + sums_offset + HEAD * (n + 1) * DP, visible, seq, row0, count, causal, lid);
 #endif
     const owned own = {ks, vs, NONE_OWNED, NONE_OWNED, visible};
-    const streamed other = {q_panels + q_panels_offset + HEAD * panels_size(n),
-                            o_panels + o_panels_offset + HEAD * panels_size(n)};
+    const streamed other = {q_panels + q_panels_offset + HEAD * panels_size(n, D),
+                            o_panels + o_panels_offset + HEAD * panels_size(n, D)};
     __global const float *rows_of_q = q_rows + q_rows_offset + HEAD * n * DP;
     __global const float *rows_of_o = o_rows + o_rows_offset + HEAD * n * DP;
     const int4 u = visible_union(visible, BM);
@@ -326,8 +322,8 @@ cjar_backward_memory(__global const float *k_rows, const long k_rows_offset, __g
     SYNC;
 
     const owned own = {ks, vs, NONE_OWNED, NONE_OWNED, visible};
-    const streamed other = {q_panels + q_panels_offset + HEAD * panels_size(n),
-                            o_panels + o_panels_offset + HEAD * panels_size(n)};
+    const streamed other = {q_panels + q_panels_offset + HEAD * panels_size(n, D),
+                            o_panels + o_panels_offset + HEAD * panels_size(n, D)};
     for (int first = begin; first < end; first += BN) {
         const int columns = min(BN, end - first);
         pair_block(p, g, own, t, other, NO_BIAS, first, columns, lid);

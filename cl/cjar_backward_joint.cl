@@ -18,12 +18,8 @@
 #error "MEMORY, HAS_LINKS; WG = 1, BN a multiple of TM: see the head of cjar_backward_joint.cl"
 #endif
 
-#define NONE_OWNED (const float *)0
-#define NO_BIAS ((bias_view){0, 0, 0})
 #define HEAD (b * heads + h)
 #define PART_ROWS ((long)n + MEMORY)
-
-inline long panels_size(const long rows) { return CEIL_DIV(rows, PW) * PW * D; }
 
 #if HAS_LINKS
 // Rows that a list names += their weights times one row; one whose weight is 0 is not touched.
@@ -68,10 +64,10 @@ cjar_backward_joint(__global const STORAGE(TYPE_Q) *q, const long q_offset, __gl
     const long heads = get_num_groups(1), batch = get_num_groups(2);
     const sequence seq = sequence_of(b, n, n, lengths, lengths_offset, lengths, lengths_offset, 0);
     const terms t = terms_of(terms_ + terms_offset, HEAD, n);
-    const streamed other = {k_panels + k_panels_offset + HEAD * panels_size(n),
-                            v_panels + v_panels_offset + HEAD * panels_size(n)};
-    const streamed memory = {memory_k_panels + memory_k_panels_offset + h * panels_size(MEMORY),
-                             memory_v_panels + memory_v_panels_offset + h * panels_size(MEMORY)};
+    const streamed other = {k_panels + k_panels_offset + HEAD * panels_size(n, D),
+                            v_panels + v_panels_offset + HEAD * panels_size(n, D)};
+    const streamed memory = {memory_k_panels + memory_k_panels_offset + h * panels_size(MEMORY, D),
+                             memory_v_panels + memory_v_panels_offset + h * panels_size(MEMORY, D)};
     __global const float *rows_of_k = k_rows + k_rows_offset + HEAD * n * DP;
     __global float *part_k = parts + parts_offset + (share * batch * heads + HEAD) * 2 * PART_ROWS * DP;
     __global float *part_v = part_k + PART_ROWS * DP;

@@ -11,7 +11,6 @@
 // HAS_BIAS.
 #include "dense_backward.h"
 
-#define NONE_OWNED (SHARED const float *)0
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 dense_backward_queries(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global const STORAGE(TYPE_Q) *grad_o,
                        const long grad_o_offset, __global const float *k_panels, const long k_panels_offset,

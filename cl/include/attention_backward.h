@@ -64,11 +64,17 @@ typedef struct owned {
     SHARED const float *l, *delta;
     SHARED const int2 *visible; // streamed rows that each row sees
 } owned;
+#define NONE_OWNED (SHARED const float *)0
+
+// Floats of a head's panels and rows.
+inline long panels_size(const long rows, const int width) { return CEIL_DIV(rows, PW) * PW * width; }
+inline long rows_size(const long rows, const int width) { return rows * ROUND_UP(width, TN); }
 
 typedef struct bias_view {
     __global const float *first; // of the block's first owned row, streamed row 0
     long own_stride, stream_stride;
 } bias_view;
+#define NO_BIAS ((bias_view){0, 0, 0})
 
 #if HAS_BIAS
 // Lanes outside [lo, hi) are not read.

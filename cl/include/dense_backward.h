@@ -13,8 +13,4 @@
 #define SEQUENCE                                                                                                       \
     sequence_of(b, queries, keys, query_lengths, query_lengths_offset, key_lengths, key_lengths_offset, bottom_right)
 
-// Floats of a head's panels and rows.
-inline long panels_size(const long rows, const int width) { return CEIL_DIV(rows, PW) * PW * width; }
-inline long rows_size(const long rows, const int width) { return rows * ROUND_UP(width, TN); }
-
 #endif
