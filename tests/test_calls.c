@@ -46,13 +46,9 @@ END_TEST
 
 /* Everything of OpenCL that was retained is released. */
 START_TEST(counts_of_references_return) {
-    cl_uint before = 0, after = 0, queue_before = 0, queue_after = 0;
     job j;
-    fixture f = *device();
-    f.cl = clCreateContext(NULL, 1, &f.device, NULL, NULL, NULL);
-    f.queue = clCreateCommandQueue(f.cl, f.device, 0, NULL);
-    clGetContextInfo(f.cl, CL_CONTEXT_REFERENCE_COUNT, sizeof before, &before, NULL);
-    clGetCommandQueueInfo(f.queue, CL_QUEUE_REFERENCE_COUNT, sizeof queue_before, &queue_before, NULL);
+    fixture f = device_apart();
+    const references before = references_of(f.cl, f.queue);
     const clattn_context_options options = {.cache_dir = getenv("CLATTN_CACHE_DIR")};
     assert_ok(clattn_context_create(f.cl, f.device, &options, &f.context));
     job_open(&j, &f, true);
@@ -60,10 +56,7 @@ START_TEST(counts_of_references_return) {
     job_close(&j);
     clattn_context_destroy(f.context);
     clFinish(f.queue);
-    clGetContextInfo(f.cl, CL_CONTEXT_REFERENCE_COUNT, sizeof after, &after, NULL);
-    clGetCommandQueueInfo(f.queue, CL_QUEUE_REFERENCE_COUNT, sizeof queue_after, &queue_after, NULL);
-    ck_assert_uint_eq(after, before);
-    ck_assert_uint_eq(queue_after, queue_before);
+    assert_references(f.cl, f.queue, before);
     clReleaseCommandQueue(f.queue);
     clReleaseContext(f.cl);
 }
@@ -168,9 +161,7 @@ END_TEST
 /* The caller may release everything but the plan and its queue. */
 START_TEST(a_plan_outlives_context_and_layer) {
     job j;
-    fixture f = *device();
-    f.cl = clCreateContext(NULL, 1, &f.device, NULL, NULL, NULL);
-    f.queue = clCreateCommandQueue(f.cl, f.device, 0, NULL);
+    fixture f = device_apart();
     const clattn_context_options options = {.cache_dir = getenv("CLATTN_CACHE_DIR")};
     assert_ok(clattn_context_create(f.cl, f.device, &options, &f.context));
     job_open(&j, &f, false);

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MAX_FOUND = 16, EXIT_SKIPPED = 77 };
+enum { MAX_FOUND = 16, EXIT_SKIPPED = 77, MILLISECOND = 1000 * 1000, PATIENCE = 10 * 1000 };
 
 /* ---- choosing ---- */
 
@@ -105,6 +106,17 @@ static void fixture_close(fixture *f) {
         clReleaseContext(f->cl);
 }
 
+fixture device_apart(void) {
+    fixture f = shared;
+    cl_int status;
+    f.cl = clCreateContext(NULL, 1, &f.device, NULL, NULL, &status);
+    ck_assert_int_eq(status, CL_SUCCESS);
+    f.queue = clCreateCommandQueue(f.cl, f.device, 0, &status);
+    ck_assert_int_eq(status, CL_SUCCESS);
+    f.out_of_order = NULL;
+    return f;
+}
+
 /* ---- running ---- */
 
 static int run(Suite *suite, enum fork_status fork_status) {
@@ -157,4 +169,26 @@ void assert_refused(clattn_status status, clattn_status wanted, const char *frag
     ck_assert_msg(status == wanted, "%s, wanted %s: %s", clattn_status_string(status), clattn_status_string(wanted),
                   text);
     ck_assert_msg(!fragment || strstr(text, fragment), "the sentence \"%s\" does not hold \"%s\"", text, fragment);
+}
+
+/* ---- references ---- */
+
+references references_of(cl_context cl, cl_command_queue queue) {
+    references counted = {0};
+    ck_assert_int_eq(clGetContextInfo(cl, CL_CONTEXT_REFERENCE_COUNT, sizeof(cl_uint), &counted.context, NULL),
+                     CL_SUCCESS);
+    ck_assert_int_eq(clGetCommandQueueInfo(queue, CL_QUEUE_REFERENCE_COUNT, sizeof(cl_uint), &counted.queue, NULL),
+                     CL_SUCCESS);
+    return counted;
+}
+
+void assert_references(cl_context cl, cl_command_queue queue, references wanted) {
+    references counted = references_of(cl, queue);
+    for (int waited = 0; waited < PATIENCE && (counted.context > wanted.context || counted.queue > wanted.queue);
+         waited++) {
+        nanosleep(&(struct timespec){.tv_nsec = MILLISECOND}, NULL);
+        counted = references_of(cl, queue);
+    }
+    ck_assert_uint_eq(counted.context, wanted.context);
+    ck_assert_uint_eq(counted.queue, wanted.queue);
 }

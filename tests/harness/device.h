@@ -24,6 +24,10 @@ cl_device_id device_pick(void);
 /* The fixture while run_device_suite runs. */
 fixture *device(void);
 
+/* device() with an OpenCL context and a queue that nothing has used yet and that the test releases; its library's
+ * context is still the shared one. */
+fixture device_apart(void);
+
 /* Run a suite in this process (OpenCL does not survive a fork) and return main's exit status. Without a device:
  * says that its tests are skipped and returns 77, which Meson counts as skipped.
  * Compiled kernels go to CLATTN_CACHE_DIR; without it nothing is kept on disk. */
@@ -38,5 +42,16 @@ void test_skip(const char *reason);
 /* Fail the test unless a call answered what it should, giving the context's sentence. */
 void assert_ok(clattn_status status);
 void assert_refused(clattn_status status, clattn_status wanted, const char *fragment);
+
+/* The references that an OpenCL context and a queue count. */
+typedef struct references {
+    cl_uint context, queue;
+} references;
+
+references references_of(cl_context cl, cl_command_queue queue);
+
+/* Fail the test unless the counts are the wanted ones. A runtime's own threads may hold a command's objects for a
+ * moment after clFinish has returned, so counts that are too high are given 10 seconds to come down. */
+void assert_references(cl_context cl, cl_command_queue queue, references wanted);
 
 #endif
