@@ -187,7 +187,7 @@ dense_split(__global const STORAGE(TYPE_Q) *q, const long q_offset, __global con
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 dense_merge(__global const float *values, const long values_offset, __global const float *states,
             const long states_offset, __global STORAGE(TYPE_O) *o, const long o_offset, __global float *lse,
-            const long lse_offset, __global float *saved, const long saved_offset, const int parts, const long o_batch, const long o_head, const long o_row,
+            const long lse_offset, const int parts, const long o_batch, const long o_head, const long o_row,
             const long lse_batch, const long lse_head, const long lse_row) {
     const long i = get_group_id(0), h = get_group_id(1), b = get_group_id(2);
     const long at = ((b * get_num_groups(1) + h) * get_num_groups(0) + i) * parts;
@@ -208,10 +208,7 @@ dense_merge(__global const float *values, const long values_offset, __global con
         store_some(o + column * VW, l == 0.0f ? (V)(0.0f) : sum / l, DV - column * VW);
     }
 #if HAS_LSE
-    const float x = l == 0.0f ? -INFINITY : m + log2(l);
-    if (lid == 0 && lse)
-        lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row] = x * LN2;
-    if (lid == 0 && saved)
-        saved[saved_offset + (b * get_num_groups(1) + h) * get_num_groups(0) + i] = x;
+    if (lid == 0)
+        lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row] = (l == 0.0f ? -INFINITY : m + log2(l)) * LN2;
 #endif
 }

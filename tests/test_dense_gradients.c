@@ -203,6 +203,7 @@ static const dense_case cases[] = {
     {.B = 2, .H = 4, .HKV = 2, .M = 17, .N = 40, .D = 16, .DV = 5, .bias = BIAS_HEAD | BIAS_KEY},
     {SIZES(2, 3, 37, 37, 16), .q = {true, 0}, .kv = {true, 3}, .o = {false, 5}},
     {SIZES(1, 1, 40, 40, 16), .deviation = 1000, .tolerance = 1e-3}, /* what float32 knows of such scores */
+    {SIZES(1, 2, 4, 40, 16), .deviation = 30000}, /* one key has all the weight: its P is exactly 1 */
 };
 
 enum { CASES = sizeof(cases) / sizeof(*cases) };

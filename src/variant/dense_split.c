@@ -45,7 +45,9 @@ static size_t local_bytes(const split *f, const clattn__sizes *s) {
 const char *clattn__dense_split_reject(const clattn__dense *d, const clattn__target *target, char *text, size_t size) {
     const split f = shape(target, &d->sizes);
     clattn__text reason = {text, size, 0};
-    if (d->sizes.queries > target->attention.tm)
+    if (clattn__given(d->saved)) /* backward makes the scores again, and must add as forward did */
+        clattn__text_add(&reason, "it trains");
+    else if (d->sizes.queries > target->attention.tm)
         clattn__text_add(&reason, "%" PRId64 " queries, at most %d", d->sizes.queries, target->attention.tm);
     else if (local_bytes(&f, &d->sizes) > target->caps.local_bytes)
         clattn__text_add(&reason, "%zu bytes of local memory, the device has %" PRIu64, local_bytes(&f, &d->sizes),
@@ -60,7 +62,7 @@ static void defines(clattn__plan *plan, clattn__stage *stage, const split *f, co
     clattn__stage_define(plan, stage, "TYPE_Q", d->q.type);
     clattn__stage_define(plan, stage, "TYPE_O", d->o.type);
     clattn__stage_define(plan, stage, "HAS_BIAS", clattn__given(d->bias));
-    clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(d->lse) || clattn__given(d->saved));
+    clattn__stage_define(plan, stage, "HAS_LSE", clattn__given(d->lse));
 }
 
 static void append_split(clattn__plan *plan, const split *f, const clattn__dense *d, clattn__operand values,
@@ -92,7 +94,7 @@ static void append_merge(clattn__plan *plan, const split *f, const clattn__dense
                          clattn__operand states) {
     clattn__stage *stage = clattn__plan_kernel(plan, "dense_split", "dense_merge");
     defines(plan, stage, f, d);
-    const clattn__operand operands[] = {values, states, d->o.at, d->lse, d->saved};
+    const clattn__operand operands[] = {values, states, d->o.at, d->lse};
     clattn__stage_operands(plan, stage, operands, sizeof operands / sizeof *operands);
     clattn__stage_int(plan, stage, (int32_t)f->parts);
     clattn__stage_longs(plan, stage, (const int64_t[]){d->o.batch_stride, d->o.head_stride, d->o.row_stride}, 3);
