@@ -1,4 +1,5 @@
-// aft, backwards, mode full: dw, of a table or through factors, as products of tiles. See include/aft_backward.h, include/aft_backward_full.h.
+// aft, backwards, modes full and local: dw, of a table or through factors, as products of tiles. See
+// include/aft_backward.h, include/aft_backward_full.h.
 //
 //   dw_ij = sum over sequences and channels of A_ij P_i (V_j - o_i)
 //
@@ -12,7 +13,8 @@
 //        queries [BM, 2 d]                        columns [2 d, BN]
 //        f e^(m - M_i) P_i | the same times o_i   x   e^(k_j - t) v_j | -e^(k_j - t), by vectors of channels
 //
-// Vectors of channels beyond the limit are added term by term. What padding holds is never read; dw is 0 where no average looks.
+// Vectors of channels beyond the limit are added term by term. What padding holds is never read; dw is 0
+// where no average looks, and outside the band (BAND 1).
 // columns: panels of TN keys, [B][key block][BN / TN][vectors][2 VW][TN]; tops [B][key block][vectors].
 // Local memory (WG > 1): BM * KV * TN floats, and BM * BN (factors). Private: 2 TILES_EACH micro-tiles, and these where WG is 1.
 // Defines: see include/aft.h (NV is 1), include/aft_full.h; BN a multiple of TN; KV vectors of channels at a time; OWN
@@ -91,7 +93,7 @@ inline void add_terms(V sums[TNV], const trace own, __global const STORAGE(TYPE_
     float t[TN];
     for (int o = 0; o < TN; o++) {
         t[o] = 0.0f;
-        if (j + o < end) {
+        if (j + o < end && (!BAND || in_band(w, i, j + o))) {
             const V share = share_at(own, load_lanes(k, (j + o) * k_row, lanes), weight_at(w, i, j + o));
             t[o] = sum_of(share * (own.p * (load_lanes(x, (j + o) * x_row, lanes) - own.o)));
         }
@@ -110,8 +112,18 @@ inline void add_terms(V sums[TNV], const trace own, __global const STORAGE(TYPE_
     k, k_offset, k_batch, k_row, k_group, x, x_offset, x_batch, x_row, x_group, terms, terms_offset, terms_batch,      \
         terms_row, terms_group, traces, traces_offset, traces_batch, traces_row, traces_group, second, panels,         \
         panels_offset, least, least_offset, peaks, peaks_offset, right, right_offset, tops, tops_offset, w_base,       \
-        w_offset, w_row, rows, rows_offset, columns, rank, lengths, lengths_offset, n, width, strips, vectors, blocks, \
-        batch
+        w_offset, w_row, rows, rows_offset, columns, rank, reach, lengths, lengths_offset, n, width, strips, vectors,  \
+        blocks, batch
+
+// Lanes of row i from j on that lie outside the band.
+inline VI outside(const bias w, const long i, const long j) {
+#if BAND
+    const int first = (int)clamp(i - w.reach - j, 0L, (long)VW), last = (int)clamp(i + w.reach - j, -1L, (long)VW);
+    return (VI)(LANES < first) | (VI)(LANES > last);
+#else
+    return (VI)(0);
+#endif
+}
 
 // The block of dw from (i0, j0) on.
 inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const long i0, const long j0, const int lid,
@@ -119,6 +131,7 @@ inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const lon
     const bias w = FULL_BIAS;
     V acc[TILES_EACH][TM][TNV];
     EACH_TILE tile_zero(total[tile]);
+    if (BAND && (j0 > i0 + BM - 1 + w.reach || j0 + BN - 1 < i0 - w.reach)) return;
     for (int b = 0; b < batch; b++) {
         const long seen = tokens_of(lengths, lengths_offset, b, n), keys = CAUSAL ? min(i0 + BM, seen) : seen;
         if (i0 >= seen || j0 >= keys) continue;
@@ -145,7 +158,8 @@ inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const lon
                     const long j = j0 + TILE_J + h * VW;
                     if (j >= end) continue;
                     const V weight = weights_at(w, i, j, end);
-                    total[tile][r][h] += select(decay(weight - a[i]) * acc[tile][r][h], (V)(0.0f), (VI)(weight == NOTHING));
+                    const VI hidden = (VI)(weight == NOTHING) | outside(w, i, j);
+                    total[tile][r][h] += select(decay(weight - a[i]) * acc[tile][r][h], (V)(0.0f), hidden);
                 }
             }
         }
@@ -184,15 +198,21 @@ aft_backward_weights(CORE_PARAMETERS, __global STORAGE(TYPE_G) * to, const long 
     }
 }
 
+// w = u f^T: u rows of u_row floats, f transposed to rows of f_row.
+typedef struct factors {
+    __global const float *u, *f;
+    long u_row, f_row, rank;
+} factors;
+
 // sums[i][e] += dw[i] . f[e], or sums[e][j] += sum_i dw[i][j] u[i][e].
-inline void add_product(__global float *sums, SHARED const float *dw, const bias w, const long i0, const long j0,
+inline void add_product(__global float *sums, SHARED const float *dw, const factors w, const long i0, const long j0,
                         const long n, const int lid) {
 #if OWN
     for (long item = lid; item < w.rank * (BN / VW); item += WG) {
         const long e = item / (BN / VW), j = item % (BN / VW) * VW;
         V sum = RAW_LOAD(sums + e * BN + j);
         for (int i = 0; i < (int)min((long)BM, n - i0); i++)
-            sum = fma((V)(w.w[(i0 + i) * w.row + e]), RAW_LOAD(dw + i * BN + j), sum);
+            sum = fma((V)(w.u[(i0 + i) * w.u_row + e]), RAW_LOAD(dw + i * BN + j), sum);
         RAW_STORE(sum, sums + e * BN + j);
     }
 #else
@@ -200,25 +220,30 @@ inline void add_product(__global float *sums, SHARED const float *dw, const bias
         const long e = item / BM, i = item % BM;
         V sum = (V)(0.0f);
         for (int j = 0; j < (int)min((long)BN, n - j0); j += VW)
-            sum = fma(RAW_LOAD(dw + i * BN + j), RAW_LOAD(w.rows + e * w.columns + j0 + j), sum);
+            sum = fma(RAW_LOAD(dw + i * BN + j), RAW_LOAD(w.f + e * w.f_row + j0 + j), sum);
         sums[i * w.rank + e] += sum_of(sum);
     }
 #endif
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-aft_backward_factors(CORE_PARAMETERS, __global float *sums, const long sums_offset, __global STORAGE(TYPE_G) * to,
-                     const long to_offset, const long to_row, const long size, const int add) {
+aft_backward_factors(CORE_PARAMETERS, __global const float *u, const long u_offset, const long u_row,
+                     __global const float *f, const long f_offset, const long f_row, const long f_rank,
+                     __global float *sums, const long sums_offset, __global STORAGE(TYPE_G) * to, const long to_offset,
+                     const long to_row, const long size, const int add) {
     const int lid = (int)get_local_id(0), count = OWN ? BN : BM;
     const long first = (long)get_group_id(0) * count;
-    const bias w = FULL_BIAS;
-    __global float *own = sums + sums_offset + first * rank;
+    const factors w = {u + u_offset, f + f_offset, u_row, f_row, f_rank};
+    const bias band = FULL_BIAS;
+    __global float *own = sums + sums_offset + first * f_rank;
     SHARED float xs[BM * KB] ALIGNED, dw[BM * BN] ALIGNED;
     V total[TILES_EACH][TM][TNV];
-    for (long o = lid; o < count * rank; o += WG) own[o] = 0.0f;
+    for (long o = lid; o < count * f_rank; o += WG) own[o] = 0.0f;
     SYNC_GLOBAL;
-    const long begin = OWN && CAUSAL ? first / BM * BM : 0, end = first >= n ? 0 : !OWN && CAUSAL ? min(first + BM, n) : n;
-    for (long other = begin; other < end; other += OWN ? BM : BN) {
+    range near = near_of(band, first, first + count, n);
+    if (OWN && CAUSAL) near.begin = first / BM * BM;
+    if (!OWN && CAUSAL) near.end = min(first + BM, n);
+    for (long other = near.begin; first < n && other < near.end; other += OWN ? BM : BN) {
         make_block(total, xs, OWN ? other : first, OWN ? first : other, lid, CORE);
         EACH_TILE {
             for (int r = 0; r < TM; r++) {
@@ -229,8 +254,8 @@ aft_backward_factors(CORE_PARAMETERS, __global float *sums, const long sums_offs
         add_product(own, dw, w, OWN ? other : first, OWN ? first : other, n, lid);
         SYNC_GLOBAL;
     }
-    for (long o = lid; o < count * rank; o += WG) {
-        const long i = o / rank, e = o - i * rank, at = to_offset + (first + i) * to_row + e;
+    for (long o = lid; o < count * f_rank; o += WG) {
+        const long i = o / f_rank, e = o - i * f_rank, at = to_offset + (first + i) * to_row + e;
         const float sum = own[OWN ? e * BN + i : o];
         if (first + i < size) STORE(TYPE_G, to, at, add ? sum + LOAD(TYPE_G, to, at) : sum);
     }

@@ -1,4 +1,4 @@
-// aft, backwards, modes simple, local and conv: dK and dV. See include/aft_backward.h.
+// aft, backwards, modes simple and conv: dK and dV; of local, the sums over queries far away. See include/aft_backward.h.
 //
 //        i:  0 ........ j-ahead ....... j ....... j+reach ........ n       key j of a block
 //            [   left   )[            band           ](   right   ]
@@ -15,7 +15,7 @@
 // Gradients at padding are 0; what is there is never read.
 // Local memory: none; aft_backward_band keeps (3 NV + 8 / VW) TB vectors in private memory.
 // Defines: see include/aft.h; TB a multiple of VW and 4; SHARED_KEY, AHEAD 0|1.
-#include "aft_backward_bias.h"
+#include "aft_backward_taps.h"
 
 #if !defined(SHARED_KEY) || !defined(AHEAD)
 #error "SHARED_KEY, AHEAD: see aft_backward_scan.cl"
@@ -23,22 +23,6 @@
 
 #define CHUNK 8 // queries whose w are at hand
 #define KEYS 4  // keys that share what is read of a query
-
-inline query state_load4(__global const float *p, const long i, const long pitch) {
-    query s;
-    s.k = RAW_LOAD(p + i);
-    s.c = RAW_LOAD(p + i + pitch);
-    s.p = RAW_LOAD(p + i + 2 * pitch);
-    s.d = RAW_LOAD(p + i + 3 * pitch);
-    return s;
-}
-
-inline void state_store4(__global float *p, const long i, const long pitch, const query s) {
-    RAW_STORE(s.k, p + i);
-    RAW_STORE(s.c, p + i + pitch);
-    RAW_STORE(s.p, p + i + 2 * pitch);
-    RAW_STORE(s.d, p + i + 3 * pitch);
-}
 
 inline query sum_queries(const queries q, const int v, const int lanes, const long first, const long last) {
     query run = query_none();
@@ -56,7 +40,7 @@ aft_backward_states(QUERIES_PARAMETERS, __global float *states, const long state
     const long end = min((block + 1) * TB, tokens_of(lengths, lengths_offset, b, n));
     const queries q = QUERIES(b, s.group, s.c);
     const long to = states_offset + (b * get_num_groups(1) + block) * 4 * pitch + s.slot;
-    EACH_VECTOR state_store4(states, to + v * VW, pitch, sum_queries(q, v, strip_lanes(s, v), block * TB, end));
+    EACH_VECTOR query_store(states, to + v * VW, pitch, sum_queries(q, v, strip_lanes(s, v), block * TB, end));
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
@@ -69,15 +53,15 @@ aft_backward_prefix(__global float *states, const long states_offset, __global f
 #if AHEAD
         for (long block = 0; block < blocks; block++) {
             const long at = here + block * 4 * pitch + v * VW;
-            state_store4(before, before_offset + at, pitch, run);
-            run = query_merge(run, state_load4(states, states_offset + at, pitch));
+            query_store(before, before_offset + at, pitch, run);
+            run = query_merge(run, query_load(states, states_offset + at, pitch));
         }
         run = query_none();
 #endif
         for (long block = blocks - 1; block >= 0; block--) {
             const long at = states_offset + here + block * 4 * pitch + v * VW;
-            run = query_merge(run, state_load4(states, at, pitch));
-            state_store4(states, at, pitch, run);
+            run = query_merge(run, query_load(states, at, pitch));
+            query_store(states, at, pitch, run);
         }
     }
 }
@@ -87,7 +71,7 @@ inline query left_of(const queries q, const int v, const int lanes, const long l
                      const long pitch) {
     if (last <= 0) return query_none();
     const long block = (last - 1) / TB;
-    return query_merge(state_load4(before, block * 4 * pitch + v * VW, pitch),
+    return query_merge(query_load(before, block * 4 * pitch + v * VW, pitch),
                        sum_queries(q, v, lanes, block * TB, last));
 }
 
@@ -97,7 +81,7 @@ inline query right_of(const queries q, const int v, const int lanes, const long 
     if (first >= seen) return query_none();
     const long block = (first + TB - 1) / TB;
     const query own = sum_queries(q, v, lanes, first, min(block * TB, seen));
-    return block < blocks ? query_merge(own, state_load4(after, block * 4 * pitch + v * VW, pitch)) : own;
+    return block < blocks ? query_merge(own, query_load(after, block * 4 * pitch + v * VW, pitch)) : own;
 }
 
 // Keys and values of one batch and strip.
@@ -112,12 +96,6 @@ inline V key_of(const source t, const int v, const int lanes, const long j) {
 #else
     return load_lanes(t.k, t.ki + j * t.k_row + v * VW, lanes);
 #endif
-}
-
-inline void add_far(V *p, V *d, const query far, const V key) {
-    const V e = weight_of((key - far.k) - far.c);
-    *p = fma(e, far.p, *p);
-    *d = fma(e, far.d, *d);
 }
 
 // Queries first..last-1 (CHUNK of them or less, w of row i - begin) into the sums of KEYS keys.
@@ -174,13 +152,13 @@ aft_backward_band(__global const STORAGE(TYPE_X) * k, const long k_offset, const
 #if AHEAD
         query left = left_of(q, v, lanes, min(begin - w.ahead, seen), before + before_offset + states, pitch);
         for (long j = begin; j < stop; j++) {
-            add_far(&p[v][j - begin], &d[v][j - begin], left, key[v][j - begin]);
+            query_add(&p[v][j - begin], &d[v][j - begin], left, key[v][j - begin]);
             if (j >= w.ahead) left = query_merge(left, query_of(q, v, lanes, j - w.ahead));
         }
 #endif
         query right = right_of(q, v, lanes, stop + w.reach, seen, after + after_offset + states, pitch, blocks);
         for (long j = stop - 1; j >= begin; j--) {
-            add_far(&p[v][j - begin], &d[v][j - begin], right, key[v][j - begin]);
+            query_add(&p[v][j - begin], &d[v][j - begin], right, key[v][j - begin]);
             if (j + w.reach < seen) right = query_merge(right, query_of(q, v, lanes, j + w.reach));
         }
     }

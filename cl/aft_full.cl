@@ -1,4 +1,4 @@
-// aft, mode full: y_i = sigmoid(q_i) * sum_j e^(k_j + w_ij) v_j / sum_j e^(k_j + w_ij), as products of tiles.
+// aft, modes full and local: y_i = sigmoid(q_i) * sum_j e^(k_j + w_ij) v_j / sum_j e^(k_j + w_ij), as products of tiles.
 //
 // For a block of keys, top = the block's largest k of each channel; a_i = the row's largest visible w so far:
 //
@@ -15,6 +15,9 @@
 //   aft_pack  key block, vector: panel and tops
 //   (factors: the right one comes transposed, by aft_transpose of aft_load.cl, so that w_i. is made of whole vectors)
 //   aft_full  query block, vectors: y; TRACES 1: traces, and peaks [B, n]: each row's a_i
+//
+// BAND 1 (local): w_ij = 0 where |i - j| > reach. A block of queries meets the blocks of keys that its band touches; of all
+// others it takes the softmax states of k alone (aft_scan.cl): `before`, of earlier blocks, and `after`, of a block and later ones.
 //
 // Padding is never read; its rows of y are 0; a future key's NaN stays out of earlier rows. q and y may share memory.
 // Local memory (WG > 1): BM * (BN + 2) floats. Private: (2 BM + 1) CV vectors, and E when WG is 1.
@@ -72,16 +75,17 @@ inline float fill_row(SHARED float *e, SHARED float *a, const bias w, const long
     return exp(before - now);
 }
 
-// One row and vector, term by term, and its (K, C). Scores compare as traces: (k - k') + (w - w') keeps w's digits beside a large k.
+// One row and vector, term by term after what is far, and its (K, C). Scores compare as traces:
+// (k - k') + (w - w') keeps w's digits beside a large k.
 typedef struct averaged {
     V mean, k, c;
 } averaged;
 
-inline averaged exact(__global const STORAGE(TYPE_X) * k, const long ki, const long k_row,
+inline averaged exact(const state far, __global const STORAGE(TYPE_X) * k, const long ki, const long k_row,
                __global const STORAGE(TYPE_X) * x, const long xi, const long x_row, const int lanes, const bias w,
-               const long i, const long end) {
-    V k0 = (V)(NOTHING), w0 = (V)(0.0f), sum = (V)(0.0f), mean = (V)(0.0f);
-    for (long j = 0; j < end; j++) {
+               const long i, const long begin, const long end) {
+    V k0 = far.top, w0 = (V)(0.0f), sum = far.sum, mean = far.mean;
+    for (long j = begin; j < end; j++) {
         const V kj = load_lanes(k, ki + j * k_row, lanes), wj = (V)(weight_at(w, i, j));
         const V rise = (kj - k0) + (wj - w0), e = decay(-fabs(rise));
         const VI above = (VI)(rise > 0.0f);
@@ -103,6 +107,21 @@ inline bool too_small(const V sum) {
 #endif
 }
 
+// The state of a vector's keys outside `near`; `place` is the sequence's first block.
+inline state far_of(const range near, __global const float *before, __global const float *after, const long place,
+                    const int vectors, const int vector, const long seen) {
+    state far = state_empty();
+#if BAND
+    const long pitch = (long)vectors * VW;
+    if (near.begin > 0) far = state_load(before, (place + near.begin / BN) * 3 * pitch + vector * VW, pitch);
+#if !CAUSAL
+    if (near.end < seen)
+        far = state_merge(far, state_load(after, (place + near.end / BN) * 3 * pitch + vector * VW, pitch));
+#endif
+#endif
+    return far;
+}
+
 // Sums of a tile, with those of another key block.
 inline void merge_tile(V sums[TM][TNV], V c[TM][TNV], SHARED const float *keep, const V old, const V now) {
     UNROLL for (int i = 0; i < TM; i++) {
@@ -117,24 +136,31 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
          const long k_row, const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset,
          const long x_batch, const long x_row, const long x_group, __global STORAGE(TYPE_Y) * y, const long y_offset,
          const long y_batch, const long y_row, const long y_group, __global const float *panels,
-         const long panels_offset, __global const float *tops, const long tops_offset, __global const float *w,
-         const long w_offset, const long w_row, __global const float *rows, const long rows_offset,
-         const long columns, const long rank, __global const int *lengths, const long lengths_offset, const long n,
-         const int width, const int strips, const int vectors, const long blocks, TRACES_PARAMETERS,
-         __global float *peaks, const long peaks_offset) {
+         const long panels_offset, __global const float *tops, const long tops_offset, FULL_BIAS_PARAMETERS,
+         __global const float *before, const long before_offset, __global const float *after, const long after_offset,
+         __global const int *lengths, const long lengths_offset, const long n, const int width, const int strips,
+         const int vectors, const long blocks, TRACES_PARAMETERS, __global float *peaks, const long peaks_offset) {
     const int lid = (int)get_local_id(0), first_vector = (int)get_group_id(0) * WG * CV;
     const long i0 = (long)get_group_id(1) * BM, b = get_group_id(2);
     const long seen = tokens_of(lengths, lengths_offset, b, n), last = min(i0 + BM, n);
-    const long keys = i0 >= seen ? 0 : CAUSAL ? min(last, seen) : seen;
-    const bias weights = {w + w_offset, rows + rows_offset, w_row, columns, rank};
+    const bias weights = FULL_BIAS;
+    const long visible = CAUSAL ? min(last, seen) : seen;
+    const range near = near_of(weights, i0, last, visible);
+    const long keys = i0 >= seen ? 0 : near.end;
+    const bool is_far = near.begin > 0 || near.end < visible;
     SHARED float e[BM * BN] ALIGNED, a[BM], keep[BM];
     V t[CV], acc[CV][BM][TNV];
-    for (int i = lid; i < BM; i += WG) a[i] = NOTHING;
+    for (int i = lid; i < BM; i += WG) a[i] = is_far ? 0.0f : NOTHING;
     for (int u = 0; u < CV; u++) {
-        t[u] = (V)(NOTHING);
-        for (int i = 0; i < BM; i += TM) tile_zero(acc[u] + i);
+        const int vector = min(first_vector + u * WG + lid, vectors - 1);
+        const state far = far_of(near, before + before_offset, after + after_offset, b * blocks, vectors, vector, seen);
+        t[u] = far.top;
+        for (int i = 0; i < BM; i++) {
+            acc[u][i][0] = far.sum;
+            acc[u][i][1] = far.mean;
+        }
     }
-    for (long begin = 0; begin < keys; begin += BN) {
+    for (long begin = near.begin; begin < keys; begin += BN) {
         for (int i = lid; i < BM; i += WG) {
             const long row = min(i0 + i, n - 1);
             keep[i] = fill_row(e + i * BN, a + i, weights, row, begin,
@@ -180,9 +206,11 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
             if (i < seen) {
                 averaged own = {acc[u][i - i0][1] / sum, t[u], a[i - i0] + log(sum)};
                 if (too_small(sum)) {
-                    own = exact(k, k_offset + b * k_batch + group * k_group + c, k_row, x,
-                                 x_offset + b * x_batch + group * x_group + c, x_row, lanes, weights, i,
-                                 CAUSAL ? i + 1 : seen);
+                    const state far =
+                        far_of(near, before + before_offset, after + after_offset, b * blocks, vectors, vector, seen);
+                    own = exact(far, k, k_offset + b * k_batch + group * k_group + c, k_row, x,
+                                x_offset + b * x_batch + group * x_group + c, x_row, lanes, weights, i, near.begin,
+                                CAUSAL ? i + 1 : keys);
                 }
 #if TRACES
                 trace_store(traces + (traces_offset + b * traces_batch + i * traces_row + group * traces_group + c),

@@ -1,10 +1,12 @@
-// aft, modes simple, local and conv: y_i = sigmoid(q_i) * softmax_j(k_j + w_ij) v_j, w_ij = 0 outside a band.
+// aft, modes simple and conv: y_i = sigmoid(q_i) * softmax_j(k_j + w_ij) v_j, w_ij = 0 outside a band.
 //
 //        j:  0 ........ i-BEFORE ....... i ....... i+after ........ n       query i of a block
 //            [   left   )[            band           ](   right   ]
 //
 // Left and right of the band the weights are those of k alone: running softmax states, scanned by blocks, so no
 // term is ever subtracted. The band is added term by term. O(n * (band + 3)) exponentials a channel.
+//
+// Mode local takes the states of blocks from here; its band is aft_full.cl's.
 //
 //   aft_states  block, strip: states[b][block] = state of the block's tokens
 //   aft_prefix  strip: before[b][block] = state of earlier blocks; after[b][block] = state of this and later blocks
@@ -149,7 +151,7 @@ aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
          const long x_batch, const long x_row, const long x_group, __global STORAGE(TYPE_Y) * y, const long y_offset,
          const long y_batch, const long y_row, const long y_group, __global const float *before,
          const long before_offset, __global const float *after, const long after_offset, __global const float *bias,
-         const long bias_offset, const long bias_row, const long bias_group, __global const int *lengths,
+         const long bias_offset, const long bias_group, __global const int *lengths,
          const long lengths_offset, const long n, const int width, const int strips, const int strip_count,
          const long pitch, const long reach, const long ahead, TRACES_PARAMETERS) {
     if (get_global_id(0) >= strip_count) return;
@@ -179,7 +181,7 @@ aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
             right = rights[i - begin];
 #endif
             const long first = max(i - reach, 0L), last = min(i + ahead + 1, seen);
-            __global const float *w = bias + (bias_offset + i * bias_row + s.group * bias_group + reach - i);
+            __global const float *w = bias + (bias_offset + s.group * bias_group + reach - i);
             const averaged a = average(t, s, v, left, right, first, last, w);
 #if TRACES
             trace_store(traces + (traces_offset + b * traces_batch + i * traces_row + s.group * traces_group + s.c +

@@ -95,6 +95,30 @@ inline query query_merge(const query a, const query b) {
     return s;
 }
 
+// What the queries add to a key's sums of A P and A P o, where w is 0.
+inline void query_add(V *p, V *d, const query far, const V key) {
+    const V e = weight_of((key - far.k) - far.c);
+    *p = fma(e, far.p, *p);
+    *d = fma(e, far.d, *d);
+}
+
+// Padded arrays of sums: k, c, p, d rows of `pitch` floats.
+inline query query_load(__global const float *p, const long i, const long pitch) {
+    query s;
+    s.k = RAW_LOAD(p + i);
+    s.c = RAW_LOAD(p + i + pitch);
+    s.p = RAW_LOAD(p + i + 2 * pitch);
+    s.d = RAW_LOAD(p + i + 3 * pitch);
+    return s;
+}
+
+inline void query_store(__global float *p, const long i, const long pitch, const query s) {
+    RAW_STORE(s.k, p + i);
+    RAW_STORE(s.c, p + i + pitch);
+    RAW_STORE(s.p, p + i + 2 * pitch);
+    RAW_STORE(s.d, p + i + 3 * pitch);
+}
+
 // Where the queries of one batch and strip are.
 typedef struct queries {
     __global const float *terms, *traces;

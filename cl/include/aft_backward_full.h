@@ -1,4 +1,4 @@
-// What the backward kernels of aft's mode full share. With a_i the largest w that query i sees, and t, m of a channel chosen
+// What the backward kernels of aft's modes full and local share. With a_i the largest w that query i sees, and t, m of a channel chosen
 // for a block of keys and a block of queries:
 //
 //   A_ij = e^(w_ij - a_i) e^(k_j - t) f e^(m - M_i)      M_i = K_i + (C_i - a_i), m the block's least, t its largest k
@@ -23,12 +23,6 @@
 #define PACKED_PARAMETERS                                                                                              \
     __global const float *panels, const long panels_offset, __global const float *least, const long least_offset,      \
         __global const float *peaks, const long peaks_offset
-
-#define FULL_BIAS_PARAMETERS                                                                                           \
-    __global const float *w_base, const long w_offset, const long w_row, __global const float *rows,                   \
-        const long rows_offset, const long columns, const long rank
-
-#define FULL_BIAS {w_base + w_offset, rows + rows_offset, w_row, columns, rank}
 
 // The logarithm of f: place is the query block's, counted over all sequences.
 inline V rise_of(const V top, __global const float *least, const long place, const long vectors, const long vector) {

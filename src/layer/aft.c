@@ -169,9 +169,8 @@ static void set_bias(const clattn_aft_layer_desc *desc, clattn__aft *aft) {
         aft->columns = clattn__aft_columns(desc->max_length);
         break;
     case CLATTN_AFT_LOCAL:
-        aft->bias = bias;
         aft->reach = clattn__aft_band(desc);
-        aft->bias_row = 2 * aft->reach + 1;
+        clattn__aft_use_band(aft, bias);
         break;
     case CLATTN_AFT_CONV:
         aft->bias = bias;

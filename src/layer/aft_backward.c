@@ -111,9 +111,11 @@ static void factors(const clattn_aft_layer_desc *desc, clattn__aft_gradients *gr
     grad->rank = rank;
     grad->left = (clattn__aft_table){weight(CLATTN__AFT_EXTRA), T, rank};
     grad->right = (clattn__aft_table){weight(CLATTN__AFT_EXTRA + 1), T, rank};
+    grad->left_rows = (clattn__aft_rows){clattn__resident(RESIDENT_BIAS), rank};
+    grad->right_columns = (clattn__aft_rows){clattn__resident(RESIDENT_FACTOR), clattn__aft_columns(T)};
     if (desc->mode == CLATTN_AFT_LOCAL) {
-        grad->left_rows = grad->right_rows = (clattn__aft_rows){clattn__resident(RESIDENT_FACTOR), rank};
-        grad->right_rows.at.offset += T * rank;
+        grad->left_rows.at = clattn__resident(RESIDENT_FACTOR);
+        grad->right_columns.at.offset += T * rank;
     }
 }
 

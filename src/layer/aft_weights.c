@@ -116,16 +116,17 @@ static void load_augmented(const clattn_aft_layer_desc *desc, const clattn__targ
     clattn__aft_augment(&load->plan, target, clattn__slot(WK), clattn__slot(WK + 1), rows, d, d, 1, d);
 }
 
-/* LOCAL: the factors as they are, for backward. */
+/* LOCAL: the factors, the right one transposed, for backward. */
 static void load_factors(const clattn_aft_layer_desc *desc, const clattn__target *target, clattn__load *load) {
-    const int64_t count = desc->max_length * desc->rank;
+    const int64_t T = desc->max_length, r = desc->rank, columns = clattn__aft_columns(T);
+    const clattn__aft_rows right = {clattn__slot(EXTRA + 1), r};
     clattn__operand to = clattn__resident(RESIDENT_FACTOR);
-    if (count == 0)
+    if (T * r == 0)
         return;
-    size(load, RESIDENT_FACTOR, 2 * count);
-    clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA), to, count);
-    to.offset += count;
-    clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA + 1), to, count);
+    size(load, RESIDENT_FACTOR, T * r + r * columns);
+    clattn__aft_copy(&load->plan, target, clattn__slot(EXTRA), to, T * r);
+    to.offset += T * r;
+    clattn__aft_transpose(&load->plan, target, right, to, T, r, columns);
 }
 
 /* CONV: taps as they are used, and, for backward, what they are made of. */

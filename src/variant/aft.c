@@ -137,19 +137,20 @@ static clattn__aft_rows rows(const clattn_aft_problem *p, int slot) {
     return (clattn__aft_rows){{slot, 0}, p->tensor[slot].stride[0]};
 }
 
-/* A table serves LOCAL as it is: w_ij lies at i (row + 1) + (j - i). Factors are multiplied, in the band alone. */
+/* A table serves LOCAL as it is. Factors are multiplied, in the band alone: row i has w_ij from j = i - reach on. */
 static void local_bias(clattn__plan *plan, const clattn__target *target, const clattn_aft_problem *p,
                        clattn__aft *aft) {
     aft->reach = clattn__aft_reach(p->local, aft->length);
     if (!absent(p, W)) {
-        aft->bias = (clattn__operand){W, -aft->reach};
-        aft->bias_row = p->tensor[W].stride[0] + 1;
+        aft->bias = clattn__slot(W);
+        aft->bias_row = p->tensor[W].stride[0];
         return;
     }
-    aft->bias_row = 2 * aft->reach + 1;
-    aft->bias = clattn__plan_scratch(plan, aft->length * aft->bias_row);
-    clattn__aft_bias(plan, target, rows(p, W_LEFT), rows(p, W_RIGHT), aft->bias, aft->length,
-                     p->tensor[W_LEFT].shape[1], aft->reach);
+    const int64_t row = 2 * aft->reach + 1;
+    const clattn__operand band = clattn__plan_scratch(plan, aft->length * row);
+    clattn__aft_bias(plan, target, rows(p, W_LEFT), rows(p, W_RIGHT), band, aft->length, p->tensor[W_LEFT].shape[1],
+                     aft->reach);
+    clattn__aft_use_band(aft, band);
 }
 
 static void full_bias(clattn__plan *plan, const clattn__target *target, const clattn_aft_problem *p, clattn__aft *aft) {

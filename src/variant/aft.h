@@ -22,7 +22,8 @@ typedef struct clattn__aft_view {
  * lengths, position  slot NONE without them
  * bias        what stands beside the keys, by mode:
  *   FULL   w, or the left factor; bias_row floats from row to row
- *   LOCAL, CONV   element (i, h, j - i + reach) at i*bias_row + h*bias_head
+ *   LOCAL         w_ij at i*bias_row + j, read where |i - j| <= reach
+ *   CONV          element (h, j - i + reach) at h*bias_head
  * traces      slot NONE, or where averages leave (K, C, o) for backward: [batch, length, 3, heads * head_size], see
  *             cl/include/aft.h
  * factor      FULL with rank > 0: the right factor transposed, rows of `columns` floats (a multiple of 64) */
@@ -63,9 +64,16 @@ void clattn__aft_taps(clattn__plan *plan, const clattn__target *target, clattn__
 void clattn__aft_augment(clattn__plan *plan, const clattn__target *target, clattn__operand weight,
                          clattn__operand bias, clattn__operand to, int64_t in, int64_t out, int64_t row, int64_t step);
 
-/* Floats of the traces of `rows` tokens; FULL leaves one more of each. */
+/* LOCAL: w_ij as clattn__aft_bias leaves it. */
+static inline void clattn__aft_use_band(clattn__aft *aft, clattn__operand band) {
+    aft->bias = band;
+    aft->bias.offset += aft->reach;
+    aft->bias_row = 2 * aft->reach;
+}
+
+/* Floats of the traces of `rows` tokens; FULL and LOCAL leave one more of each. */
 static inline int64_t clattn__aft_trace_floats(int mode, int64_t rows, int64_t channels) {
-    return rows * (CLATTN__AFT_TRACES * channels + (mode == CLATTN_AFT_FULL ? 1 : 0));
+    return rows * (CLATTN__AFT_TRACES * channels + (mode == CLATTN_AFT_FULL || mode == CLATTN_AFT_LOCAL));
 }
 
 /* Columns of a transposed factor: whole vectors of any device. */

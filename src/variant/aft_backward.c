@@ -132,7 +132,7 @@ clattn__aft_gradients clattn__aft_gradients_none(clattn_type type, bool accumula
                                    .right = table,
                                    .taps = table,
                                    .left_rows = rows,
-                                   .right_rows = rows,
+                                   .right_columns = rows,
                                    .gamma = clattn__none(),
                                    .beta = clattn__none(),
                                    .raw_taps = clattn__none(),
@@ -168,14 +168,12 @@ void clattn__aft_backward(clattn__plan *plan, const clattn__target *target, cons
         add_gated(&p);
     } else if (aft->mode == CLATTN_AFT_GATED_MATRIX) {
         clattn__aft_backward_matrix(&p);
-    } else if (aft->mode == CLATTN_AFT_FULL) {
+    } else if (aft->mode == CLATTN_AFT_FULL || aft->mode == CLATTN_AFT_LOCAL) {
         clattn__aft_backward_full(&p);
     } else {
         clattn__aft_backward_average(&p);
         if (aft->mode == CLATTN_AFT_CONV)
             clattn__aft_backward_taps(&p);
-        else if (aft->mode == CLATTN_AFT_LOCAL)
-            clattn__aft_backward_bias(&p);
     }
     clattn__plan_release(plan, mark);
 }

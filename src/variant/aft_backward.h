@@ -14,7 +14,8 @@ typedef struct clattn__aft_table {
  * added to where accumulate. k of CONV has one channel a head.
  * position     [heads]
  * w            [rows, rows], FULL and LOCAL without factors
- * left, right  [rows, rank], FULL and LOCAL with rank > 0; left_rows and right_rows, of LOCAL: the factors themselves, F32
+ * left, right  [rows, rank], FULL and LOCAL with rank > 0; then left_rows are those of the left factor, right_columns the
+ *              right one transposed, [rank, at least rows], F32
  * taps         [heads, 2 reach + 1] of the taps themselves; with gamma.slot set, of what they were made of:
  *              raw_taps, raw_gamma, F32 */
 typedef struct clattn__aft_gradients {
@@ -24,7 +25,7 @@ typedef struct clattn__aft_gradients {
     int64_t rank;
     clattn__operand position;
     clattn__aft_table w, left, right, taps;
-    clattn__aft_rows left_rows, right_rows;
+    clattn__aft_rows left_rows, right_columns;
     clattn__operand gamma, beta, raw_taps, raw_gamma;
 } clattn__aft_gradients;
 

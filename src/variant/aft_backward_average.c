@@ -1,9 +1,5 @@
-/* aft, backwards, modes simple, local and conv: cl/aft_backward_scan.cl. */
+/* aft, backwards, modes simple and conv, and what is far away of local: cl/aft_backward_scan.cl. */
 #include "variant/aft_backward_stages.h"
-
-typedef struct scans {
-    clattn__operand before, after;
-} scans;
 
 static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_division *d, const char *kernel) {
     clattn__stage *stage = clattn__aft_start(p->plan, p->aft, d, "aft_backward_scan", kernel);
@@ -12,7 +8,7 @@ static clattn__stage *start(const clattn__aft_pass *p, const clattn__aft_divisio
     return stage;
 }
 
-static scans add_scans(const clattn__aft_pass *p, const clattn__aft_division *d) {
+clattn__aft_scans clattn__aft_backward_scans(const clattn__aft_pass *p, const clattn__aft_division *d) {
     const int64_t count = p->aft->batch * d->blocks * 4 * d->pitch;
     const clattn__operand states = clattn__plan_scratch(p->plan, count);
     const clattn__operand before = p->aft->causal ? clattn__none() : clattn__plan_scratch(p->plan, count);
@@ -28,10 +24,10 @@ static scans add_scans(const clattn__aft_pass *p, const clattn__aft_division *d)
     clattn__stage_int(p->plan, stage, (int32_t)d->count);
     clattn__stage_long(p->plan, stage, d->pitch);
     clattn__aft_range(stage, d, 1, p->aft->batch);
-    return (scans){before, states};
+    return (clattn__aft_scans){before, states};
 }
 
-static void add_band(const clattn__aft_pass *p, const clattn__aft_division *d, const scans *far,
+static void add_band(const clattn__aft_pass *p, const clattn__aft_division *d, const clattn__aft_scans *far,
                      clattn__operand parts) {
     clattn__stage *stage = start(p, d, "aft_backward_band");
     clattn__aft_view_args(p->plan, stage, &p->aft->k);
@@ -42,7 +38,7 @@ static void add_band(const clattn__aft_pass *p, const clattn__aft_division *d, c
     clattn__stage_operand(p->plan, stage, far->before);
     clattn__stage_operand(p->plan, stage, far->after);
     clattn__stage_operand(p->plan, stage, parts);
-    clattn__aft_pass_bias(p, stage);
+    clattn__aft_pass_taps(p, stage);
     clattn__aft_extents(p->plan, stage, p->aft, d);
     clattn__aft_range(stage, d, d->blocks, p->aft->batch);
 }
@@ -62,7 +58,7 @@ void clattn__aft_backward_average(const clattn__aft_pass *p) {
     const clattn__aft_division d = clattn__aft_pass_divide(p, 2, 32);
     const bool conv = p->aft->mode == CLATTN_AFT_CONV;
     const uint64_t mark = p->plan->workspace_used;
-    const scans far = add_scans(p, &d);
+    const clattn__aft_scans far = clattn__aft_backward_scans(p, &d);
     const clattn__operand parts =
         conv ? clattn__plan_scratch(p->plan, p->aft->batch * p->aft->length * d.count) : clattn__none();
     add_band(p, &d, &far, parts);

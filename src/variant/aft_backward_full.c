@@ -1,4 +1,4 @@
-/* aft, backwards, mode full: dK, dV and the gradients of w or its factors, cl/aft_backward_full.cl and
+/* aft, backwards, modes full and local: dK, dV and the gradients of w or its factors, cl/aft_backward_full.cl and
  * cl/aft_backward_full_bias.cl. */
 #include "variant/aft_backward_stages.h"
 
@@ -12,6 +12,9 @@ typedef struct full {
 
 static bool wanted(const clattn__aft_table *to) { return clattn__given(to->at); }
 
+static bool is_local(const clattn__aft_pass *p) { return p->aft->mode == CLATTN_AFT_LOCAL; }
+
+/* A band's blocks of queries are small: few more than it touches. */
 static full make(const clattn__aft_pass *p) {
     enum { FEW_UNITS = 16, DEPTH = 256 };
     const clattn__target *target = p->target;
@@ -24,7 +27,7 @@ static full make(const clattn__aft_pass *p) {
         f.cv = d.count < most ? (int)d.count : most;
         f.kv = DEPTH / (2 * d.vw);
     }
-    d.tb = d.wg == 1 ? 4 * f.bm : 64;
+    d.tb = d.wg > 1 ? 64 : is_local(p) ? 2 * f.bm : 4 * f.bm;
     d.blocks = clattn__ceil_div(p->aft->length, d.tb);
     f.d = d;
     f.panels = clattn__plan_scratch(p->plan, p->aft->batch * d.blocks * d.tb * 2 * d.pitch);
@@ -37,6 +40,7 @@ static clattn__stage *start(const full *f, const char *file, const char *kernel)
     clattn__stage *stage = clattn__aft_start(plan, f->p->aft, &f->d, file, kernel);
     clattn__stage_define(plan, stage, "CAUSAL", f->p->aft->causal);
     clattn__stage_define(plan, stage, "FACTORS", f->p->aft->rank > 0);
+    clattn__stage_define(plan, stage, "BAND", is_local(f->p));
     clattn__stage_define(plan, stage, "TM", f->tm);
     clattn__stage_define(plan, stage, "TNV", 2);
     clattn__stage_define(plan, stage, "PW", 2 * f->d.vw);
@@ -51,16 +55,6 @@ static void packed_args(const full *f, clattn__stage *stage) {
     clattn__stage_operand(f->p->plan, stage, f->panels);
     clattn__stage_operand(f->p->plan, stage, f->least);
     clattn__stage_operand(f->p->plan, stage, clattn__aft_peaks(f->p->aft));
-}
-
-/* FULL_BIAS_PARAMETERS. */
-static void bias_args(const full *f, clattn__stage *stage) {
-    const clattn__aft *aft = f->p->aft;
-    clattn__stage_operand(f->p->plan, stage, aft->bias);
-    clattn__stage_long(f->p->plan, stage, aft->bias_row);
-    clattn__stage_operand(f->p->plan, stage, aft->rank > 0 ? aft->factor : clattn__none());
-    clattn__stage_long(f->p->plan, stage, aft->columns);
-    clattn__stage_long(f->p->plan, stage, aft->rank);
 }
 
 /* lengths, n, width, strips, vectors. */
@@ -84,6 +78,8 @@ static void add_queries(const full *f) {
 
 static void add_keys(const full *f) {
     const clattn__aft *aft = f->p->aft;
+    const clattn__aft_scans far =
+        is_local(f->p) ? clattn__aft_backward_scans(f->p, &f->d) : (clattn__aft_scans){clattn__none(), clattn__none()};
     clattn__stage *stage = start(f, "aft_backward_full", "aft_backward_full");
     clattn__aft_view_args(f->p->plan, stage, &aft->k);
     clattn__aft_view_args(f->p->plan, stage, &aft->v);
@@ -91,7 +87,9 @@ static void add_keys(const full *f) {
     clattn__aft_view_args(f->p->plan, stage, &f->p->grad->v);
     clattn__aft_pass_queries(f->p, stage);
     packed_args(f, stage);
-    bias_args(f, stage);
+    clattn__aft_bias_args(f->p->plan, stage, f->p->aft);
+    clattn__stage_operand(f->p->plan, stage, far.before);
+    clattn__stage_operand(f->p->plan, stage, far.after);
     extents(f, stage);
     clattn__stage_long(f->p->plan, stage, f->d.blocks);
     clattn__stage_range(stage, clattn__ceil_div(f->d.count, (int64_t)f->d.wg * f->cv),
@@ -129,7 +127,7 @@ static void core(const full *f, clattn__stage *stage) {
     packed_args(f, stage);
     clattn__stage_operand(f->p->plan, stage, f->columns);
     clattn__stage_operand(f->p->plan, stage, f->tops);
-    bias_args(f, stage);
+    clattn__aft_bias_args(f->p->plan, stage, f->p->aft);
     extents(f, stage);
     clattn__stage_long(f->p->plan, stage, f->d.blocks);
     clattn__stage_int(f->p->plan, stage, (int32_t)f->p->aft->batch);
@@ -160,11 +158,17 @@ static void add_weights(const full *f, const clattn__aft_table *to) {
 static void add_factor(const full *f, const clattn__aft_table *to, bool own) {
     if (!wanted(to))
         return;
+    const clattn__aft_gradients *grad = f->p->grad;
     const int64_t count = own ? f->d.tb : f->bm, groups = clattn__ceil_div(to->rows, count);
     const uint64_t mark = f->p->plan->workspace_used;
     clattn__stage *stage = start_bias(f, "aft_backward_factors", own);
     core(f, stage);
-    clattn__stage_operand(f->p->plan, stage, clattn__plan_scratch(f->p->plan, groups * count * f->p->grad->rank));
+    clattn__stage_operand(f->p->plan, stage, grad->left_rows.at);
+    clattn__stage_long(f->p->plan, stage, grad->left_rows.row);
+    clattn__stage_operand(f->p->plan, stage, grad->right_columns.at);
+    clattn__stage_long(f->p->plan, stage, grad->right_columns.row);
+    clattn__stage_long(f->p->plan, stage, grad->rank);
+    clattn__stage_operand(f->p->plan, stage, clattn__plan_scratch(f->p->plan, groups * count * grad->rank));
     table_args(f, stage, to);
     clattn__stage_range(stage, groups, 1, 1, f->d.wg);
     stage->local_bytes = staged_bytes(f) + (f->d.wg > 1 ? (size_t)(f->bm * f->d.tb) * sizeof(float) : 0);

@@ -80,8 +80,22 @@ static clattn__aft_table table(const clattn_aft_problem *p, int slot) {
 }
 
 static clattn__aft_rows factor(const clattn_aft_problem *p, int slot) {
-    return absent(p, slot) ? (clattn__aft_rows){clattn__none(), 0}
-                           : (clattn__aft_rows){{slot, 0}, p->tensor[slot].stride[0]};
+    return (clattn__aft_rows){{slot, 0}, p->tensor[slot].stride[0]};
+}
+
+/* The factors of w: FULL's core has the right one transposed already. */
+static void factors(clattn__plan *plan, const clattn__target *target, const clattn_aft_problem *p,
+                    const clattn__aft *aft, clattn__aft_gradients *grad) {
+    grad->rank = p->tensor[CLATTN_AFT_W_LEFT].shape[1];
+    grad->left_rows = factor(p, CLATTN_AFT_W_LEFT);
+    if (aft->rank > 0) {
+        grad->right_columns = (clattn__aft_rows){aft->factor, aft->columns};
+        return;
+    }
+    const int64_t columns = clattn__aft_columns(aft->length);
+    grad->right_columns = (clattn__aft_rows){clattn__plan_scratch(plan, grad->rank * columns), columns};
+    clattn__aft_transpose(plan, target, factor(p, CLATTN_AFT_W_RIGHT), grad->right_columns.at, aft->length, grad->rank,
+                          columns);
 }
 
 static clattn__aft_gradients gradients_of(const clattn_aft_problem *p) {
@@ -96,11 +110,6 @@ static clattn__aft_gradients gradients_of(const clattn_aft_problem *p) {
     grad.left = table(p, CLATTN_AFT_GRAD_W_LEFT);
     grad.right = table(p, CLATTN_AFT_GRAD_W_RIGHT);
     grad.taps = table(p, CLATTN_AFT_GRAD_TAPS);
-    if (absent(p, CLATTN_AFT_W)) {
-        grad.rank = p->tensor[CLATTN_AFT_W_LEFT].shape[1];
-        grad.left_rows = factor(p, CLATTN_AFT_W_LEFT);
-        grad.right_rows = factor(p, CLATTN_AFT_W_RIGHT);
-    }
     return grad;
 }
 
@@ -109,7 +118,9 @@ clattn_status clattn__aft_problem_backward(const void *problem, const clattn__ta
     const clattn_aft_problem *p = problem;
     (void)error; /* the forward pass has checked everything */
     const clattn__aft aft = clattn__aft_problem_core(p, target, plan);
-    const clattn__aft_gradients grad = gradients_of(p);
+    clattn__aft_gradients grad = gradients_of(p);
+    if (clattn__given(grad.left.at) || clattn__given(grad.right.at))
+        factors(plan, target, p, &aft, &grad);
     if (p->mode != CLATTN_AFT_GATED)
         plan->bindings[CLATTN_AFT_Y].optional = true;
     for (int i = 0; i < GRADIENTS; i++)

@@ -25,8 +25,16 @@ clattn__aft_division clattn__aft_pass_divide(const clattn__aft_pass *p, int vect
 /* QUERIES_PARAMETERS of aft_backward.h. */
 void clattn__aft_pass_queries(const clattn__aft_pass *p, clattn__stage *stage);
 
-/* BIAS_PARAMETERS of aft_backward_bias.h. */
-void clattn__aft_pass_bias(const clattn__aft_pass *p, clattn__stage *stage);
+/* BIAS_PARAMETERS of aft_backward_taps.h. */
+void clattn__aft_pass_taps(const clattn__aft_pass *p, clattn__stage *stage);
+
+/* Sums over queries, [batch][blocks]: of earlier blocks (not causal), and of a block and later ones:
+ * cl/aft_backward_scan.cl. */
+typedef struct clattn__aft_scans {
+    clattn__operand before, after;
+} clattn__aft_scans;
+
+clattn__aft_scans clattn__aft_backward_scans(const clattn__aft_pass *p, const clattn__aft_division *d);
 
 /* terms, and what is known of dQ from them. */
 void clattn__aft_backward_terms(const clattn__aft_pass *p);
@@ -39,12 +47,11 @@ void clattn__aft_backward_position(const clattn__aft_pass *p, const clattn__aft_
 void clattn__aft_backward_later(const clattn__aft_pass *p, const clattn__aft_division *d, clattn__operand sums,
                                 int64_t rows);
 
-/* FULL: dK, dV, and what stands beside the keys. */
+/* FULL, LOCAL: dK, dV, and what stands beside the keys. */
 void clattn__aft_backward_full(const clattn__aft_pass *p);
 
-/* The other modes that average: dK and dV; and gradients of what stands beside the keys: LOCAL, CONV. */
+/* SIMPLE, CONV: dK and dV; and of CONV, its taps. */
 void clattn__aft_backward_average(const clattn__aft_pass *p);
-void clattn__aft_backward_bias(const clattn__aft_pass *p);
 void clattn__aft_backward_taps(const clattn__aft_pass *p);
 
 /* GATED_MATRIX. */

@@ -69,6 +69,15 @@ void clattn__aft_extents(clattn__plan *plan, clattn__stage *stage, const clattn_
     clattn__stage_long(plan, stage, d->pitch);
 }
 
+void clattn__aft_bias_args(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft) {
+    clattn__stage_operand(plan, stage, aft->bias);
+    clattn__stage_long(plan, stage, aft->bias_row);
+    clattn__stage_operand(plan, stage, aft->factor);
+    clattn__stage_long(plan, stage, aft->columns);
+    clattn__stage_long(plan, stage, aft->rank);
+    clattn__stage_long(plan, stage, aft->reach);
+}
+
 void clattn__aft_range(clattn__stage *stage, const clattn__aft_division *d, int64_t blocks, int64_t batch) {
     clattn__stage_range(stage, clattn__ceil_div(d->count, d->wg), blocks, batch, d->wg);
 }

@@ -30,12 +30,15 @@ void clattn__aft_view_args(clattn__plan *plan, clattn__stage *stage, const clatt
 /* What forward leaves of each query. */
 clattn__aft_view clattn__aft_traces(const clattn__aft *aft);
 
-/* FULL: the largest visible w of each query, [batch, length], behind the traces. */
+/* FULL, LOCAL: the largest visible w of each query, [batch, length], behind the traces. */
 clattn__operand clattn__aft_peaks(const clattn__aft *aft);
 
 /* lengths, n, width, strips, strip count, pitch. */
 void clattn__aft_extents(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft,
                          const clattn__aft_division *d);
+
+/* FULL_BIAS_PARAMETERS of cl/include/aft_full.h: FULL, LOCAL. */
+void clattn__aft_bias_args(clattn__plan *plan, clattn__stage *stage, const clattn__aft *aft);
 
 /* A work-item for each strip, block and sequence. */
 void clattn__aft_range(clattn__stage *stage, const clattn__aft_division *d, int64_t blocks, int64_t batch);

@@ -130,7 +130,12 @@ void clattn__aft_gram_matrix(clattn__plan *plan, const clattn__target *target, c
     add_products(plan, aft, &d, add_outer(plan, &rows, &of), of.blocks);
 }
 
-/* ---- simple, local, conv ---- */
+/* ---- simple, conv; what is far away of local ---- */
+
+/* Softmax states [batch][blocks]: of earlier blocks, or one average of all; of a block and later ones. */
+typedef struct scans {
+    clattn__operand before, after;
+} scans;
 
 /* The same for every query. (Where traces are wanted, each query writes its own.) */
 static bool one_average(const clattn__aft *aft) {
@@ -149,18 +154,35 @@ static clattn__stage *start_scan(clattn__plan *plan, const clattn__aft *aft, con
     return stage;
 }
 
-static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, clattn__operand before,
-                     clattn__operand after) {
+static scans add_scans(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d) {
+    const int64_t count = aft->batch * d->blocks * 3 * d->pitch;
+    const scans far = {.before = clattn__plan_scratch(plan, count), .after = clattn__plan_scratch(plan, count)};
+    clattn__stage *stage = start_scan(plan, aft, d, "aft_states");
+    clattn__aft_view_args(plan, stage, &aft->k);
+    clattn__aft_view_args(plan, stage, &aft->v);
+    clattn__stage_operand(plan, stage, far.after);
+    clattn__aft_extents(plan, stage, aft, d);
+    clattn__aft_range(stage, d, d->blocks, aft->batch);
+    stage = start_scan(plan, aft, d, "aft_prefix");
+    clattn__stage_operand(plan, stage, far.after);
+    clattn__stage_operand(plan, stage, far.before);
+    clattn__stage_long(plan, stage, d->blocks);
+    clattn__stage_int(plan, stage, (int32_t)d->count);
+    clattn__stage_long(plan, stage, d->pitch);
+    clattn__aft_range(stage, d, 1, aft->batch);
+    return far;
+}
+
+static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, const scans *far) {
     const bool simple = aft->mode == CLATTN_AFT_SIMPLE;
     clattn__stage *stage = start_scan(plan, aft, d, "aft_band");
     clattn__aft_view_args(plan, stage, &aft->q);
     clattn__aft_view_args(plan, stage, &aft->k);
     clattn__aft_view_args(plan, stage, &aft->v);
     clattn__aft_view_args(plan, stage, &aft->y);
-    clattn__stage_operand(plan, stage, before);
-    clattn__stage_operand(plan, stage, aft->causal ? clattn__none() : after);
-    clattn__stage_operand(plan, stage, simple ? clattn__none() : aft->bias);
-    clattn__stage_long(plan, stage, aft->bias_row);
+    clattn__stage_operand(plan, stage, far->before);
+    clattn__stage_operand(plan, stage, aft->causal ? clattn__none() : far->after);
+    clattn__stage_operand(plan, stage, aft->bias);
     clattn__stage_long(plan, stage, aft->bias_head);
     clattn__aft_extents(plan, stage, aft, d);
     /* simple: no band, the query itself belongs to the left */
@@ -171,43 +193,28 @@ static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__a
 }
 
 static void add_scan(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
-    const bool average = one_average(aft);
     const clattn__aft_division d = divide(aft, target, 2, 32);
-    const clattn__operand states = clattn__plan_scratch(plan, aft->batch * d.blocks * 3 * d.pitch);
-    const clattn__operand before = clattn__plan_scratch(plan, aft->batch * d.blocks * 3 * d.pitch);
-    clattn__stage *stage = start_scan(plan, aft, &d, "aft_states");
-    clattn__aft_view_args(plan, stage, &aft->k);
-    clattn__aft_view_args(plan, stage, &aft->v);
-    clattn__stage_operand(plan, stage, states);
-    clattn__aft_extents(plan, stage, aft, &d);
-    clattn__aft_range(stage, &d, d.blocks, aft->batch);
-    stage = start_scan(plan, aft, &d, "aft_prefix");
-    clattn__stage_operand(plan, stage, states);
-    clattn__stage_operand(plan, stage, before);
-    clattn__stage_long(plan, stage, d.blocks);
-    clattn__stage_int(plan, stage, (int32_t)d.count);
-    clattn__stage_long(plan, stage, d.pitch);
-    clattn__aft_range(stage, &d, 1, aft->batch);
-    if (average)
-        add_gate(plan, aft, &d, before, d.blocks * 3 * d.pitch);
+    const scans far = add_scans(plan, aft, &d);
+    if (one_average(aft))
+        add_gate(plan, aft, &d, far.before, d.blocks * 3 * d.pitch);
     else
-        add_band(plan, aft, &d, before, states);
+        add_band(plan, aft, &d, &far);
 }
 
-/* ---- full ---- */
+/* ---- full, local ---- */
 
-/* The tile of mode full. BM rows and CV vectors are one work-group's accumulators; the more vectors, the fewer times
- * the exponentials of a block are made, and the fewer work-groups. */
+/* BM rows and CV vectors are one work-group's accumulators; the more vectors, the fewer times the exponentials of a
+ * block are made, and the fewer work-groups. A band's blocks of keys are small: few more than it touches. */
 typedef struct full_tile {
     int tm, bm, bn, cv;
 } full_tile;
 
-static full_tile tile_of(const clattn__target *target, const clattn__aft_division *d) {
+static full_tile tile_of(const clattn__target *target, const clattn__aft_division *d, bool local) {
     enum { FEW_UNITS = 16 };
     const int tm = target->attention.tm, most = target->caps.compute_units > FEW_UNITS ? 16 : 64;
     if (d->wg > 1)
         return (full_tile){8, 8, 64, 1};
-    return (full_tile){tm, 8 * tm, 256, d->count < most ? (int)d->count : most};
+    return (full_tile){tm, 8 * tm, local ? 32 : 256, d->count < most ? (int)d->count : most};
 }
 
 static clattn__stage *start_full(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
@@ -215,6 +222,7 @@ static clattn__stage *start_full(clattn__plan *plan, const clattn__aft *aft, con
     clattn__stage *stage = clattn__aft_start(plan, aft, d, "aft_full", kernel);
     clattn__stage_define(plan, stage, "CAUSAL", aft->causal);
     clattn__stage_define(plan, stage, "FACTORS", aft->rank > 0);
+    clattn__stage_define(plan, stage, "BAND", aft->mode == CLATTN_AFT_LOCAL);
     clattn__stage_define(plan, stage, "TRACES", has_traces(aft));
     clattn__stage_define(plan, stage, "TM", t->tm);
     clattn__stage_define(plan, stage, "TNV", 2);
@@ -241,12 +249,14 @@ static void add_pack(clattn__plan *plan, const clattn__aft *aft, const clattn__a
 }
 
 static void add_full(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
+    const bool local = aft->mode == CLATTN_AFT_LOCAL;
     clattn__aft_division d = divide(aft, target, 1, 1);
-    const full_tile t = tile_of(target, &d);
+    const full_tile t = tile_of(target, &d, local);
     d.tb = t.bn;
     d.blocks = clattn__ceil_div(aft->length, t.bn);
     const clattn__operand panels = clattn__plan_scratch(plan, aft->batch * d.blocks * t.bn * 2 * d.pitch);
     const clattn__operand tops = clattn__plan_scratch(plan, aft->batch * d.blocks * d.pitch);
+    const scans far = local ? add_scans(plan, aft, &d) : (scans){clattn__none(), clattn__none()};
     add_pack(plan, aft, &d, &t, panels, tops);
     clattn__stage *stage = start_full(plan, aft, &d, &t, "aft_full");
     clattn__aft_view_args(plan, stage, &aft->q);
@@ -255,11 +265,9 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     clattn__aft_view_args(plan, stage, &aft->y);
     clattn__stage_operand(plan, stage, panels);
     clattn__stage_operand(plan, stage, tops);
-    clattn__stage_operand(plan, stage, aft->bias);
-    clattn__stage_long(plan, stage, aft->bias_row);
-    clattn__stage_operand(plan, stage, aft->rank > 0 ? aft->factor : clattn__none());
-    clattn__stage_long(plan, stage, aft->columns);
-    clattn__stage_long(plan, stage, aft->rank);
+    clattn__aft_bias_args(plan, stage, aft);
+    clattn__stage_operand(plan, stage, far.before);
+    clattn__stage_operand(plan, stage, far.after);
     clattn__stage_operand(plan, stage, aft->lengths);
     clattn__stage_long(plan, stage, aft->length);
     clattn__stage_int(plan, stage, (int32_t)d.width);
@@ -284,6 +292,7 @@ void clattn__aft_core(clattn__plan *plan, const clattn__target *target, const cl
         add_matrix(plan, target, aft);
         break;
     case CLATTN_AFT_FULL:
+    case CLATTN_AFT_LOCAL:
         add_full(plan, target, aft);
         break;
     default:

@@ -30,6 +30,8 @@ static const core_case cores[] = {
     {CLATTN_AFT_LOCAL, 150, 3, 11, 5, .local = 6},
     {CLATTN_AFT_LOCAL, 97, 2, 8, .local = 40, .causal = true, .lengths = true, .in_place = true, .rank = 3},
     {CLATTN_AFT_LOCAL, 70, 1, 5, .local = 9, .large_w = true, .type = CLATTN_F16},
+    {CLATTN_AFT_LOCAL, 290, 2, 9, 3, .local = 20, .lengths = true, .large_w = true},
+    {CLATTN_AFT_LOCAL, 210, 1, 8, .local = 70, .causal = true, .lengths = true},
     {CLATTN_AFT_SIMPLE, 150, 3, 11, 1, .lengths = true},
     {CLATTN_AFT_SIMPLE, 150, 3, 16, 0, .causal = true, .in_place = true, .type = CLATTN_BF16},
     {CLATTN_AFT_CONV, 150, 3, 11, 2, .taps = 7, .lengths = true},
