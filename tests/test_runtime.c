@@ -55,9 +55,10 @@ START_TEST(quirks_follow_from_the_device) {
         clattn__caps caps;
         uint32_t quirks;
     } devices[] = {
-        {{.kind = CLATTN__CPU, .platform = "Portable Computing Language"}, CLATTN__QUIRK_LATE_BINARY},
+        {{.kind = CLATTN__CPU, .platform = "Portable Computing Language"},
+         CLATTN__QUIRK_LATE_BINARY | CLATTN__QUIRK_ALIGNED_HALF},
         {{.kind = CLATTN__GPU, .platform = "Portable Computing Language", .vendor = "NVIDIA Corporation"},
-         CLATTN__QUIRK_LATE_BINARY | CLATTN__QUIRK_NO_NATIVE_EXP},
+         CLATTN__QUIRK_LATE_BINARY | CLATTN__QUIRK_ALIGNED_HALF | CLATTN__QUIRK_NO_NATIVE_EXP},
         {{.kind = CLATTN__GPU, .platform = "NVIDIA CUDA", .vendor = "NVIDIA Corporation"}, 0},
         {{.kind = CLATTN__CPU, .platform = "Intel(R) OpenCL", .vendor = "Intel(R) Corporation"},
          CLATTN__QUIRK_NO_NATIVE_EXP},

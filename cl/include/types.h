@@ -52,8 +52,24 @@ typedef CAT(uint, VW) VU;
 #define CONVERT_VS CAT(convert_ushort, VW)
 #define RAW_LOAD(p) CAT(vload, VW)(0, p)
 #define RAW_STORE(x, p) CAT(vstore, VW)(x, 0, p)
+#if defined(QUIRK_ALIGNED_HALF)
+#define HALF_LOAD(i, p) half_widen(RAW_LOAD((__global const ushort *)(p) + (i)))
+#define HALF_STORE(x, i, p) RAW_STORE(half_narrow(x), (__global ushort *)(p) + (i))
+#else
 #define HALF_LOAD(i, p) CAT(vload_half, VW)(0, (p) + (i))
 #define HALF_STORE(x, i, p) CAT(CAT(vstore_half, VW), _rte)(x, 0, (p) + (i))
+#endif
+#endif
+
+#if defined(QUIRK_ALIGNED_HALF) && VW > 1
+// Halves are moved as integers, and converted where they lie aligned.
+inline V half_widen(const VS h) { return CAT(vload_half, VW)(0, (const __private half *)&h); }
+
+inline VS half_narrow(const V x) {
+    VS h;
+    CAT(CAT(vstore_half, VW), _rte)(x, 0, (__private half *)&h);
+    return h;
+}
 #endif
 
 inline float load_0(__global const float *p, long i) { return p[i]; }

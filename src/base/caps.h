@@ -16,6 +16,7 @@ typedef enum clattn__device_kind {
 enum {
     CLATTN__QUIRK_NO_NATIVE_EXP = 1u << 0, /* native_exp2 is missing: clang's NVPTX back end; or coarse: Intel, CPU */
     CLATTN__QUIRK_LATE_BINARY = 1u << 1,   /* a binary is complete only after the first launch: PoCL */
+    CLATTN__QUIRK_ALIGNED_HALF = 1u << 2,  /* vload_halfn and vstore_halfn want aligned vectors: PoCL (3.1: SIGSEGV) */
 };
 
 typedef struct clattn__caps {

@@ -25,6 +25,7 @@ static const struct quirk {
 } quirks[] = {
     {CLATTN__QUIRK_NO_NATIVE_EXP, "NO_NATIVE_EXP", lacks_native_exp},
     {CLATTN__QUIRK_LATE_BINARY, "LATE_BINARY", is_pocl},
+    {CLATTN__QUIRK_ALIGNED_HALF, "ALIGNED_HALF", is_pocl},
 };
 
 enum { QUIRK_COUNT = sizeof quirks / sizeof *quirks };
