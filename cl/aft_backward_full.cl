@@ -177,7 +177,7 @@ aft_backward_full(__global const STORAGE(TYPE_X) * k, const long k_offset, const
                 value = load_lanes(x, xi + j * x_row, lanes);
                 for (int h = 0; h < TNV; h++) sums[h] = acc[u][j - j0][h] * weight;
                 add_beyond(sums, q, w, low, top[u], key, j, near, lanes, first_place, vectors, vector);
-                query_add(sums, sums + 1, far, key);
+                add_queries(sums, sums + 1, far, key);
             }
             store_x(dx, dxi + j * dx_row, lanes, sums[0]);
             store_x(dk, dki + j * dk_row, lanes, value * sums[0] - sums[1]);

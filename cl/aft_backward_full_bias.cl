@@ -125,6 +125,12 @@ inline VI outside(const bias w, const long i, const long j) {
 #endif
 }
 
+// Keys that query i sees. None where it sees one: its v - o is 0, which a product of tiles rounds.
+inline long keys_of(const long i, const long seen) {
+    const long count = i >= seen ? 0 : CAUSAL ? i + 1 : seen;
+    return count > 1 ? count : 0;
+}
+
 // The block of dw from (i0, j0) on.
 inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const long i0, const long j0, const int lid,
                        CORE_PARAMETERS) {
@@ -134,7 +140,7 @@ inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const lon
     if (BAND && (j0 > i0 + BM - 1 + w.reach || j0 + BN - 1 < i0 - w.reach)) return;
     for (int b = 0; b < batch; b++) {
         const long seen = tokens_of(lengths, lengths_offset, b, n), keys = CAUSAL ? min(i0 + BM, seen) : seen;
-        if (i0 >= seen || j0 >= keys) continue;
+        if (i0 >= seen || j0 >= keys || vectors == 0) continue;
         const long place = b * blocks + i0 / BN, column_place = b * blocks + j0 / BN;
         __global const float *a = peaks + peaks_offset + b * n, *low = least + least_offset;
         __global const float *top = tops + tops_offset + column_place * vectors * VW;
@@ -152,8 +158,7 @@ inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const lon
         }
         EACH_TILE {
             for (int r = 0; r < TM; r++) {
-                // a query that sees one key has v - o = 0, which a product of tiles rounds
-                const long i = i0 + TILE_I + r, sees = CAUSAL ? i + 1 : seen, end = i < seen && sees > 1 ? sees : 0;
+                const long i = i0 + TILE_I + r, end = keys_of(i, seen);
                 for (int h = 0; h < TNV; h++) {
                     const long j = j0 + TILE_J + h * VW;
                     if (j >= end) continue;
@@ -172,7 +177,7 @@ inline void make_block(V total[TILES_EACH][TM][TNV], SHARED float *xs, const lon
                     const long i = i0 + TILE_I + r;
                     add_terms(total[tile][r], trace_of(q, 0, lanes, i), k + (k_offset + b * k_batch + group * k_group + c),
                               k_row, x + (x_offset + b * x_batch + group * x_group + c), x_row, lanes, w, i,
-                              j0 + TILE_J, CAUSAL ? i + 1 : seen);
+                              j0 + TILE_J, keys_of(i, seen));
                 }
             }
         }
@@ -205,23 +210,26 @@ typedef struct factors {
 } factors;
 
 // sums[i][e] += dw[i] . f[e], or sums[e][j] += sum_i dw[i][j] u[i][e].
-inline void add_product(__global float *sums, SHARED const float *dw, const factors w, const long i0, const long j0,
+inline void add_product(__global float *sums, SHARED const float *dw, const factors of, const long i0, const long j0,
                         const long n, const int lid) {
 #if OWN
-    for (long item = lid; item < w.rank * (BN / VW); item += WG) {
+    for (long item = lid; item < of.rank * (BN / VW); item += WG) {
         const long e = item / (BN / VW), j = item % (BN / VW) * VW;
         V sum = RAW_LOAD(sums + e * BN + j);
         for (int i = 0; i < (int)min((long)BM, n - i0); i++)
-            sum = fma((V)(w.u[(i0 + i) * w.u_row + e]), RAW_LOAD(dw + i * BN + j), sum);
+            sum = fma((V)(of.u[(i0 + i) * of.u_row + e]), RAW_LOAD(dw + i * BN + j), sum);
         RAW_STORE(sum, sums + e * BN + j);
     }
 #else
-    for (long item = lid; item < w.rank * BM; item += WG) {
+    for (long item = lid; item < of.rank * BM; item += WG) {
         const long e = item / BM, i = item % BM;
         V sum = (V)(0.0f);
-        for (int j = 0; j < (int)min((long)BN, n - j0); j += VW)
-            sum = fma(RAW_LOAD(dw + i * BN + j), RAW_LOAD(w.f + e * w.f_row + j0 + j), sum);
-        sums[i * w.rank + e] += sum_of(sum);
+        for (int j = 0; j < (int)min((long)BN, n - j0); j += VW) {
+            // rows of f past n are for longer sequences, and hold anything
+            const VI past = (VI)(LANES >= (int)min(n - j0 - j, (long)VW));
+            sum = fma(RAW_LOAD(dw + i * BN + j), select(RAW_LOAD(of.f + e * of.f_row + j0 + j), (V)(0.0f), past), sum);
+        }
+        sums[i * of.rank + e] += sum_of(sum);
     }
 #endif
 }
@@ -233,14 +241,14 @@ aft_backward_factors(CORE_PARAMETERS, __global const float *u, const long u_offs
                      const long to_row, const long size, const int add) {
     const int lid = (int)get_local_id(0), count = OWN ? BN : BM;
     const long first = (long)get_group_id(0) * count;
-    const factors w = {u + u_offset, f + f_offset, u_row, f_row, f_rank};
-    const bias band = FULL_BIAS;
+    const factors of = {u + u_offset, f + f_offset, u_row, f_row, f_rank};
+    const bias w = FULL_BIAS;
     __global float *own = sums + sums_offset + first * f_rank;
     SHARED float xs[BM * KB] ALIGNED, dw[BM * BN] ALIGNED;
     V total[TILES_EACH][TM][TNV];
     for (long o = lid; o < count * f_rank; o += WG) own[o] = 0.0f;
     SYNC_GLOBAL;
-    range near = near_of(band, first, first + count, n);
+    range near = near_of(w, first, first + count, n);
     if (OWN && CAUSAL) near.begin = first / BM * BM;
     if (!OWN && CAUSAL) near.end = min(first + BM, n);
     for (long other = near.begin; first < n && other < near.end; other += OWN ? BM : BN) {
@@ -251,7 +259,7 @@ aft_backward_factors(CORE_PARAMETERS, __global const float *u, const long u_offs
             }
         }
         SYNC;
-        add_product(own, dw, w, OWN ? other : first, OWN ? first : other, n, lid);
+        add_product(own, dw, of, OWN ? other : first, OWN ? first : other, n, lid);
         SYNC_GLOBAL;
     }
     for (long o = lid; o < count * f_rank; o += WG) {

@@ -9,11 +9,11 @@
 //
 //   aft_backward_states  block, strip: states[b][block] = sum of the block's queries
 //   aft_backward_prefix  strip: states[b][block] = sum of this and later blocks; AHEAD 1: before[b][block] = of earlier ones
-//   aft_backward_band    block (keys), strip: dK, dV; SHARED_KEY 1: parts[b][j][strip] = the strip's share of dK
+//   aft_backward_average    block (keys), strip: dK, dV; SHARED_KEY 1: parts[b][j][strip] = the strip's share of dK
 //   aft_backward_keys    token, head: dK from the parts
 //
 // Gradients at padding are 0; what is there is never read.
-// Local memory: none; aft_backward_band keeps (3 NV + 8 / VW) TB vectors in private memory.
+// Local memory: none; aft_backward_average keeps (3 NV + 8 / VW) TB vectors in private memory.
 // Defines: see include/aft.h; TB a multiple of VW and 4; SHARED_KEY, AHEAD 0|1.
 #include "aft_backward_taps.h"
 
@@ -123,14 +123,14 @@ inline void add_near(V *p, V *d, const V *key, const queries q, const int v, con
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-aft_backward_band(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
+aft_backward_average(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
                   const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset, const long x_batch,
                   const long x_row, const long x_group, __global STORAGE(TYPE_X) * dk, const long dk_offset,
                   const long dk_batch, const long dk_row, const long dk_group, __global STORAGE(TYPE_X) * dx,
                   const long dx_offset, const long dx_batch, const long dx_row, const long dx_group,
                   QUERIES_PARAMETERS, __global const float *before, const long before_offset,
                   __global const float *after, const long after_offset, __global float *parts,
-                  const long parts_offset, BIAS_PARAMETERS, __global const int *lengths, const long lengths_offset,
+                  const long parts_offset, TAPS_PARAMETERS, __global const int *lengths, const long lengths_offset,
                   const long n, const int width, const int strips, const int strip_count, const long pitch) {
     if (get_global_id(0) >= strip_count) return;
     const strip s = strip_here(width, strips);
@@ -138,7 +138,7 @@ aft_backward_band(__global const STORAGE(TYPE_X) * k, const long k_offset, const
     const long seen = tokens_of(lengths, lengths_offset, b, n);
     const long begin = block * TB, end = min(begin + TB, n), stop = max(min(end, seen), begin);
     const queries q = QUERIES(b, s.group, s.c);
-    const bias w = BIAS(s.group);
+    const conv_taps w = TAPS(s.group);
     const source t = {k, x, k_offset + b * k_batch + s.group * k_group + (SHARED_KEY ? 0 : s.c), k_row,
                       x_offset + b * x_batch + s.group * x_group + s.c, x_row};
     const long states = b * blocks * 4 * pitch + s.slot;
@@ -152,13 +152,13 @@ aft_backward_band(__global const STORAGE(TYPE_X) * k, const long k_offset, const
 #if AHEAD
         query left = left_of(q, v, lanes, min(begin - w.ahead, seen), before + before_offset + states, pitch);
         for (long j = begin; j < stop; j++) {
-            query_add(&p[v][j - begin], &d[v][j - begin], left, key[v][j - begin]);
+            add_queries(&p[v][j - begin], &d[v][j - begin], left, key[v][j - begin]);
             if (j >= w.ahead) left = query_merge(left, query_of(q, v, lanes, j - w.ahead));
         }
 #endif
         query right = right_of(q, v, lanes, stop + w.reach, seen, after + after_offset + states, pitch, blocks);
         for (long j = stop - 1; j >= begin; j--) {
-            query_add(&p[v][j - begin], &d[v][j - begin], right, key[v][j - begin]);
+            add_queries(&p[v][j - begin], &d[v][j - begin], right, key[v][j - begin]);
             if (j + w.reach < seen) right = query_merge(right, query_of(q, v, lanes, j + w.reach));
         }
     }
@@ -166,7 +166,7 @@ aft_backward_band(__global const STORAGE(TYPE_X) * k, const long k_offset, const
     for (long i0 = max(begin - w.ahead, 0L); i0 < last; i0 += CHUNK) {
         float near[CHUNK * TB];
         const int count = (int)min((long)CHUNK, last - i0);
-        for (int i = 0; i < count; i++) bias_row(near + i * TB, w, i0 + i, begin, stop);
+        for (int i = 0; i < count; i++) taps_row(near + i * TB, w, i0 + i, begin, stop);
         for (int v = 0; v < NV; v++) {
             for (int r = 0; r < TB && begin + r < stop; r += KEYS) {
                 const long first = max(i0, begin + r - w.ahead), past = min(i0 + count, begin + r + KEYS + w.reach);

@@ -18,7 +18,7 @@
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
 aft_backward_taps(__global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch, const long k_row,
                   const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset, const long x_batch,
-                  const long x_row, const long x_group, QUERIES_PARAMETERS, BIAS_PARAMETERS,
+                  const long x_row, const long x_group, QUERIES_PARAMETERS, TAPS_PARAMETERS,
                   __global const int *lengths, const long lengths_offset, const long n, const int width,
                   __global float *parts, const long parts_offset, const int heads) {
     const int taps = (int)(2 * reach + 1), item = get_global_id(0), head = item / taps, tap = item - head * taps;

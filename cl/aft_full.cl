@@ -172,10 +172,10 @@ aft_full(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_b
         for (int u = 0; u < CV; u++) {
             const int vector = first_vector + u * WG + lid;
             if (vector >= vectors) break;
-            const V top = RAW_LOAD(tops + tops_offset + (place * vectors + vector) * VW), before = t[u];
+            const V top = RAW_LOAD(tops + tops_offset + (place * vectors + vector) * VW), earlier = t[u];
             __global const float *panel = panels + panels_offset + place * vectors * BN * TN + PANEL(vectors, vector);
-            t[u] = fmax(before, top);
-            const V old = decay(before - t[u]), now = decay(top - t[u]);
+            t[u] = fmax(earlier, top);
+            const V old = decay(earlier - t[u]), now = decay(top - t[u]);
             for (int i = 0; i < BM; i += TM) {
                 V c[TM][TNV];
                 const int whole = CAUSAL ? (int)clamp(i0 + i + 1 - begin, 0L, (long)count) : count;

@@ -11,11 +11,11 @@
 //   aft_states  block, strip: states[b][block] = state of the block's tokens
 //   aft_prefix  strip: before[b][block] = state of earlier blocks; after[b][block] = state of this and later blocks
 //               (SUFFIX 1); AVERAGE 1 instead: before[b][0] = the average of v over all tokens (mode simple)
-//   aft_band    block, strip: y
+//   aft_average    block, strip: y
 //
 // Scores are compared as traces (k, w): (k - k') + (w - w') keeps w's digits beside a large k.
 // Padding is never read; its rows of y are 0. q and y may be the same memory.
-// Local memory: none; aft_band keeps TB states in private memory when AHEAD is 1.
+// Local memory: none; aft_average keeps TB states in private memory when AHEAD is 1.
 // Defines: see include/aft.h; GATE, SHARED_KEY (one key a group: conv), SUFFIX, AVERAGE, AHEAD (tokens right of the band are
 // visible), TRACES (see include/aft.h) 0|1.
 #include "aft.h"
@@ -145,7 +145,7 @@ inline averaged average(const source t, const strip s, const int v, const state 
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1))) __kernel void
-aft_band(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_batch, const long q_row,
+aft_average(__global const STORAGE(TYPE_X) * q, const long q_offset, const long q_batch, const long q_row,
          const long q_group, __global const STORAGE(TYPE_X) * k, const long k_offset, const long k_batch,
          const long k_row, const long k_group, __global const STORAGE(TYPE_X) * x, const long x_offset,
          const long x_batch, const long x_row, const long x_group, __global STORAGE(TYPE_Y) * y, const long y_offset,

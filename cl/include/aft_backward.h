@@ -5,7 +5,8 @@
 //                          dw_ij = sum of A_ij P_i (V_j - o_i) over sequences and channels
 //
 // A_ij = e^((k_j - K_i) + (w_ij - C_i)): forward leaves (K, C), whose sum is the logarithm of the sum of exponentials; as
-// two numbers, w keeps its digits beside a large k. It leaves o too: where one key is seen, V_j - o_i is exactly 0.
+// two numbers, w keeps its digits beside a large k. It leaves o too: where one key is seen, V_j - o_i is 0,
+// exactly so where o was made term by term.
 //
 // Terms (P) are [B, n, channels] (gated-matrix: g and dY, [B, n, 2, channels]); traces (K, C, o) [B, n, 3, channels]: see
 // aft.h.
@@ -96,7 +97,7 @@ inline query query_merge(const query a, const query b) {
 }
 
 // What the queries add to a key's sums of A P and A P o, where w is 0.
-inline void query_add(V *p, V *d, const query far, const V key) {
+inline void add_queries(V *p, V *d, const query far, const V key) {
     const V e = weight_of((key - far.k) - far.c);
     *p = fma(e, far.p, *p);
     *d = fma(e, far.d, *d);

@@ -8,31 +8,31 @@
 
 #include "aft_backward.h"
 
-typedef struct bias {
+typedef struct conv_taps {
     __global const float *w;
     long reach, ahead;
-} bias;
+} conv_taps;
 
-#define BIAS_PARAMETERS                                                                                                \
+#define TAPS_PARAMETERS                                                                                                \
     __global const float *w_base, const long w_offset, const long w_group, const long reach, const long ahead
 
-inline bias bias_at(__global const float *w, const long reach, const long ahead) {
-    bias x = {w, reach, ahead};
+inline conv_taps taps_at(__global const float *w, const long reach, const long ahead) {
+    conv_taps x = {w, reach, ahead};
     return x;
 }
 
-#define BIAS(group) bias_at(w_base + (w_offset + (group) * w_group), reach, ahead)
+#define TAPS(group) taps_at(w_base + (w_offset + (group) * w_group), reach, ahead)
 
-inline bool in_band(const bias w, const long i, const long j) { return j >= i - w.reach && j <= i + w.ahead; }
+inline bool in_band(const conv_taps w, const long i, const long j) { return j >= i - w.reach && j <= i + w.ahead; }
 
 // w_ij inside the band.
-inline float bias_of(const bias w, const long i, const long j) { return w.w[j - i + w.reach]; }
+inline float tap_of(const conv_taps w, const long i, const long j) { return w.w[j - i + w.reach]; }
 
 // to[r] = w_ij, j = begin + r, r = 0 .. TB-1; NOTHING outside the band and from `stop` on.
-inline void bias_row(float *to, const bias w, const long i, const long begin, const long stop) {
+inline void taps_row(float *to, const conv_taps w, const long i, const long begin, const long stop) {
     for (int r = 0; r < TB; r++) {
         const long j = begin + r;
-        to[r] = j < stop && in_band(w, i, j) ? bias_of(w, i, j) : NOTHING;
+        to[r] = j < stop && in_band(w, i, j) ? tap_of(w, i, j) : NOTHING;
     }
 }
 

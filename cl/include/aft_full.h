@@ -10,6 +10,9 @@
 #if !defined(CAUSAL) || !defined(FACTORS) || !defined(BAND) || !defined(BM) || !defined(BN) || !defined(CV)
 #error "CAUSAL, FACTORS, BAND, BM, BN, CV: see aft_full.h"
 #endif
+#if FACTORS && BAND
+#error "a band is a table: FACTORS and BAND are not both 1"
+#endif
 #if TNV != 2 || NV != 1
 #error "TNV is 2: a panel has two vectors for one of channels; NV is 1"
 #endif
@@ -57,7 +60,9 @@ inline V weights_at(const bias w, const long i, const long j, const long end) {
     for (long r = 0; r < w.rank; r++) sum = fma((V)(w.w[i * w.row + r]), RAW_LOAD(w.rows + r * w.columns + j), sum);
     if (j + VW <= end) return sum;
 #else
-    if (j + VW <= end && (!BAND || (in_band(w, i, j) && in_band(w, i, j + VW - 1)))) return RAW_LOAD(w.w + i * w.row + j);
+    const bool whole = j + VW <= end;
+    if (BAND && whole && (j > i + w.reach || j + VW - 1 < i - w.reach)) return (V)(0.0f);
+    if (whole && (!BAND || (in_band(w, i, j) && in_band(w, i, j + VW - 1)))) return RAW_LOAD(w.w + i * w.row + j);
 #endif
     float t[VW];
     for (int l = 0; l < VW; l++) t[l] = j + l < end ? weight_at(w, i, j + l) : NOTHING;
@@ -65,7 +70,7 @@ inline V weights_at(const bias w, const long i, const long j, const long end) {
 }
 
 // The keys near a block of queries, or the queries near a block of keys: those of whole blocks of BN that the band touches,
-// or all. Beyond them w is 0.
+// or all. Beyond them w is 0. A causal caller moves the end that it cannot see past.
 typedef struct range {
     long begin, end;
 } range;

@@ -21,8 +21,8 @@ enum {
 };
 
 /* Resident buffers: projections of x in one product; one that stands alone (conv's keys; the gate, where K and V can be
- * left out); the output projection; what stands beside the keys; the right factor transposed (FULL), both factors
- * (LOCAL), conv.weight and conv.gamma (CONV), or Wk and its bias transposed (where K and V can be left out); and there Wk
+ * left out); the output projection; what stands beside the keys; the right factor transposed (FULL), the left one
+ * and the right one transposed (LOCAL), conv.weight and conv.gamma (CONV), or Wk and its bias transposed (where K and V can be left out); and there Wk
  * and Wv with their biases as columns, as linear layers. */
 enum {
     RESIDENT_IN = CLATTN__RESIDENT_QKV,

@@ -21,9 +21,9 @@ typedef struct clattn__aft_view {
 /* gate_ready  q has been through the sigmoid
  * lengths, position  slot NONE without them
  * bias        what stands beside the keys, by mode:
- *   FULL   w, or the left factor; bias_row floats from row to row
- *   LOCAL         w_ij at i*bias_row + j, read where |i - j| <= reach
- *   CONV          element (h, j - i + reach) at h*bias_head
+ *   FULL    w, or the left factor; bias_row floats from row to row
+ *   LOCAL   w_ij at i*bias_row + j, read where |i - j| <= reach; factors come multiplied, so rank is 0
+ *   CONV    element (h, j - i + reach) at h*bias_head
  * traces      slot NONE, or where averages leave (K, C, o) for backward: [batch, length, 3, heads * head_size], see
  *             cl/include/aft.h
  * factor      FULL with rank > 0: the right factor transposed, rows of `columns` floats (a multiple of 64) */
@@ -79,7 +79,7 @@ static inline int64_t clattn__aft_trace_floats(int mode, int64_t rows, int64_t c
 /* Columns of a transposed factor: whole vectors of any device. */
 static inline int64_t clattn__aft_columns(int64_t length) { return (length + 63) / 64 * 64; }
 
-/* How far LOCAL's band or CONV's taps reach to the left, never past what exists. */
+/* How far LOCAL's band reaches to either side, never past what exists. */
 static inline int64_t clattn__aft_reach(int64_t local, int64_t length) {
     const int64_t most = length > 0 ? length - 1 : 0;
     return local - 1 < most ? local - 1 : most;

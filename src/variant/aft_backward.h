@@ -14,8 +14,8 @@ typedef struct clattn__aft_table {
  * added to where accumulate. k of CONV has one channel a head.
  * position     [heads]
  * w            [rows, rows], FULL and LOCAL without factors
- * left, right  [rows, rank], FULL and LOCAL with rank > 0; then left_rows are those of the left factor, right_columns the
- *              right one transposed, [rank, at least rows], F32
+ * left, right  [rows, rank], FULL and LOCAL where w is made of factors of `rank`; left_rows are those of the left factor, right_columns the
+ *              right one transposed, rows of at least the length, in whole vectors; F32
  * taps         [heads, 2 reach + 1] of the taps themselves; with gamma.slot set, of what they were made of:
  *              raw_taps, raw_gamma, F32 */
 typedef struct clattn__aft_gradients {

@@ -29,7 +29,7 @@ clattn__aft_scans clattn__aft_backward_scans(const clattn__aft_pass *p, const cl
 
 static void add_band(const clattn__aft_pass *p, const clattn__aft_division *d, const clattn__aft_scans *far,
                      clattn__operand parts) {
-    clattn__stage *stage = start(p, d, "aft_backward_band");
+    clattn__stage *stage = start(p, d, "aft_backward_average");
     clattn__aft_view_args(p->plan, stage, &p->aft->k);
     clattn__aft_view_args(p->plan, stage, &p->aft->v);
     clattn__aft_view_args(p->plan, stage, &p->grad->k);

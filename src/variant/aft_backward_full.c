@@ -24,7 +24,7 @@ static full make(const clattn__aft_pass *p) {
         const int most = target->caps.compute_units > FEW_UNITS ? 16 : 64;
         f.tm = target->attention.tm;
         f.bm = 8 * f.tm;
-        f.cv = d.count < most ? (int)d.count : most;
+        f.cv = d.count > most ? most : d.count > 0 ? (int)d.count : 1;
         f.kv = DEPTH / (2 * d.vw);
     }
     d.tb = d.wg > 1 ? 64 : is_local(p) ? 2 * f.bm : 4 * f.bm;

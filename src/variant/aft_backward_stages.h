@@ -25,15 +25,10 @@ clattn__aft_division clattn__aft_pass_divide(const clattn__aft_pass *p, int vect
 /* QUERIES_PARAMETERS of aft_backward.h. */
 void clattn__aft_pass_queries(const clattn__aft_pass *p, clattn__stage *stage);
 
-/* BIAS_PARAMETERS of aft_backward_taps.h. */
+/* TAPS_PARAMETERS of aft_backward_taps.h. */
 void clattn__aft_pass_taps(const clattn__aft_pass *p, clattn__stage *stage);
 
-/* Sums over queries, [batch][blocks]: of earlier blocks (not causal), and of a block and later ones:
- * cl/aft_backward_scan.cl. */
-typedef struct clattn__aft_scans {
-    clattn__operand before, after;
-} clattn__aft_scans;
-
+/* Sums over queries: cl/aft_backward_scan.cl. */
 clattn__aft_scans clattn__aft_backward_scans(const clattn__aft_pass *p, const clattn__aft_division *d);
 
 /* terms, and what is known of dQ from them. */

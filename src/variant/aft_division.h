@@ -12,6 +12,11 @@ typedef struct clattn__aft_division {
     int64_t tb, groups, width, strips, count, pitch, blocks;
 } clattn__aft_division;
 
+/* States of blocks of tokens, [batch][blocks]: before, those of earlier blocks, after, of a block and later ones. */
+typedef struct clattn__aft_scans {
+    clattn__operand before, after;
+} clattn__aft_scans;
+
 /* One group a head, or one of all channels where they lie side by side. vectors: NV where a CPU's group is wide
  * enough. A GPU takes one channel a work-item. */
 clattn__aft_division clattn__aft_divide(const clattn__aft *aft, const clattn__target *target, bool by_head, int vectors,

@@ -132,11 +132,6 @@ void clattn__aft_gram_matrix(clattn__plan *plan, const clattn__target *target, c
 
 /* ---- simple, conv; what is far away of local ---- */
 
-/* Softmax states [batch][blocks]: of earlier blocks, or one average of all; of a block and later ones. */
-typedef struct scans {
-    clattn__operand before, after;
-} scans;
-
 /* The same for every query. (Where traces are wanted, each query writes its own.) */
 static bool one_average(const clattn__aft *aft) {
     return aft->mode == CLATTN_AFT_SIMPLE && !aft->causal && !has_traces(aft);
@@ -154,9 +149,10 @@ static clattn__stage *start_scan(clattn__plan *plan, const clattn__aft *aft, con
     return stage;
 }
 
-static scans add_scans(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d) {
+/* Softmax states; one_average: the average alone, in the first of a sequence's `before`. */
+static clattn__aft_scans add_scans(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d) {
     const int64_t count = aft->batch * d->blocks * 3 * d->pitch;
-    const scans far = {.before = clattn__plan_scratch(plan, count), .after = clattn__plan_scratch(plan, count)};
+    const clattn__aft_scans far = {.before = clattn__plan_scratch(plan, count), .after = clattn__plan_scratch(plan, count)};
     clattn__stage *stage = start_scan(plan, aft, d, "aft_states");
     clattn__aft_view_args(plan, stage, &aft->k);
     clattn__aft_view_args(plan, stage, &aft->v);
@@ -173,9 +169,9 @@ static scans add_scans(clattn__plan *plan, const clattn__aft *aft, const clattn_
     return far;
 }
 
-static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, const scans *far) {
+static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, const clattn__aft_scans *far) {
     const bool simple = aft->mode == CLATTN_AFT_SIMPLE;
-    clattn__stage *stage = start_scan(plan, aft, d, "aft_band");
+    clattn__stage *stage = start_scan(plan, aft, d, "aft_average");
     clattn__aft_view_args(plan, stage, &aft->q);
     clattn__aft_view_args(plan, stage, &aft->k);
     clattn__aft_view_args(plan, stage, &aft->v);
@@ -194,7 +190,7 @@ static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__a
 
 static void add_scan(clattn__plan *plan, const clattn__target *target, const clattn__aft *aft) {
     const clattn__aft_division d = divide(aft, target, 2, 32);
-    const scans far = add_scans(plan, aft, &d);
+    const clattn__aft_scans far = add_scans(plan, aft, &d);
     if (one_average(aft))
         add_gate(plan, aft, &d, far.before, d.blocks * 3 * d.pitch);
     else
@@ -256,7 +252,7 @@ static void add_full(clattn__plan *plan, const clattn__target *target, const cla
     d.blocks = clattn__ceil_div(aft->length, t.bn);
     const clattn__operand panels = clattn__plan_scratch(plan, aft->batch * d.blocks * t.bn * 2 * d.pitch);
     const clattn__operand tops = clattn__plan_scratch(plan, aft->batch * d.blocks * d.pitch);
-    const scans far = local ? add_scans(plan, aft, &d) : (scans){clattn__none(), clattn__none()};
+    const clattn__aft_scans far = local ? add_scans(plan, aft, &d) : (clattn__aft_scans){clattn__none(), clattn__none()};
     add_pack(plan, aft, &d, &t, panels, tops);
     clattn__stage *stage = start_full(plan, aft, &d, &t, "aft_full");
     clattn__aft_view_args(plan, stage, &aft->q);

@@ -96,6 +96,13 @@ static void cjar_weights(const layer_case *c, rng *r, layer_data *data) {
     }
 }
 
+/* NaN in the rows and columns of a matrix that are not read. */
+static void hide_rest(double *values, int rows, int columns, int read_rows, int read_columns) {
+    for (int e = 0; e < rows * columns; e++)
+        if (e / columns >= read_rows || e % columns >= read_columns)
+            values[e] = NAN;
+}
+
 static void aft_weights(const layer_case *c, const char *mode, rng *r, layer_data *data) {
     bool conv = strcmp(mode, "conv") == 0, matrix = strcmp(mode, "full") == 0 || strcmp(mode, "local") == 0;
     int table = c->table ? c->table : c->n;
@@ -112,10 +119,10 @@ static void aft_weights(const layer_case *c, const char *mode, rng *r, layer_dat
         ADD("conv.beta", 1, 1, c->H);
     }
     if (matrix && !c->rank)
-        ADD("w", 1, 2, table, table);
+        hide_rest(ADD("w", 1, 2, table, table), table, table, c->n, c->n);
     if (matrix && c->rank) {
-        ADD("u", 0.5, 2, table, c->rank);
-        ADD("v", 0.5, 2, table, c->rank);
+        hide_rest(ADD("u", 0.5, 2, table, c->rank), table, c->rank, c->n, c->rank);
+        hide_rest(ADD("v", 0.5, 2, table, c->rank), table, c->rank, c->n, c->rank);
     }
 }
 

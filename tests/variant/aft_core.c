@@ -75,6 +75,9 @@ static core_data core_data_make(const core_case *c, keys kind) {
     storage_round(c->type, data.q, rows * (size_t)c->D);
     storage_round(c->type, data.v, rows * (size_t)c->D);
     place_keys(c, kind, &data);
+    for (int e = 0; c->mode == CLATTN_AFT_LOCAL && e < c->n * c->n; e++)
+        if (abs(e / c->n - e % c->n) >= c->local)
+            data.w[e] = NAN; /* never read */
     return data;
 }
 
