@@ -1,5 +1,5 @@
-// What the backward kernels of aft's modes full and local share. With a_i the largest w that query i sees, and t, m of a channel chosen
-// for a block of keys and a block of queries:
+// What the backward kernels of aft's modes full and local share. With a_i the largest w that query i sees, and t, m of a
+// channel chosen for a block of keys and a block of queries:
 //
 //   A_ij = e^(w_ij - a_i) e^(k_j - t) f e^(m - M_i)      M_i = K_i + (C_i - a_i), m the block's least, t its largest k
 //                                                        f = e^(t - m)

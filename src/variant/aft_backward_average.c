@@ -27,8 +27,8 @@ clattn__aft_scans clattn__aft_backward_scans(const clattn__aft_pass *p, const cl
     return (clattn__aft_scans){before, states};
 }
 
-static void add_band(const clattn__aft_pass *p, const clattn__aft_division *d, const clattn__aft_scans *far,
-                     clattn__operand parts) {
+static void add_average(const clattn__aft_pass *p, const clattn__aft_division *d, const clattn__aft_scans *far,
+                        clattn__operand parts) {
     clattn__stage *stage = start(p, d, "aft_backward_average");
     clattn__aft_view_args(p->plan, stage, &p->aft->k);
     clattn__aft_view_args(p->plan, stage, &p->aft->v);
@@ -61,7 +61,7 @@ void clattn__aft_backward_average(const clattn__aft_pass *p) {
     const clattn__aft_scans far = clattn__aft_backward_scans(p, &d);
     const clattn__operand parts =
         conv ? clattn__plan_scratch(p->plan, p->aft->batch * p->aft->length * d.count) : clattn__none();
-    add_band(p, &d, &far, parts);
+    add_average(p, &d, &far, parts);
     if (conv)
         add_keys(p, &d, parts);
     clattn__plan_release(p->plan, mark);

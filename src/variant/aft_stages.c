@@ -152,7 +152,8 @@ static clattn__stage *start_scan(clattn__plan *plan, const clattn__aft *aft, con
 /* Softmax states; one_average: the average alone, in the first of a sequence's `before`. */
 static clattn__aft_scans add_scans(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d) {
     const int64_t count = aft->batch * d->blocks * 3 * d->pitch;
-    const clattn__aft_scans far = {.before = clattn__plan_scratch(plan, count), .after = clattn__plan_scratch(plan, count)};
+    const clattn__aft_scans far = {.before = clattn__plan_scratch(plan, count),
+                                   .after = clattn__plan_scratch(plan, count)};
     clattn__stage *stage = start_scan(plan, aft, d, "aft_states");
     clattn__aft_view_args(plan, stage, &aft->k);
     clattn__aft_view_args(plan, stage, &aft->v);
@@ -169,7 +170,8 @@ static clattn__aft_scans add_scans(clattn__plan *plan, const clattn__aft *aft, c
     return far;
 }
 
-static void add_band(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d, const clattn__aft_scans *far) {
+static void add_average(clattn__plan *plan, const clattn__aft *aft, const clattn__aft_division *d,
+                        const clattn__aft_scans *far) {
     const bool simple = aft->mode == CLATTN_AFT_SIMPLE;
     clattn__stage *stage = start_scan(plan, aft, d, "aft_average");
     clattn__aft_view_args(plan, stage, &aft->q);
@@ -194,7 +196,7 @@ static void add_scan(clattn__plan *plan, const clattn__target *target, const cla
     if (one_average(aft))
         add_gate(plan, aft, &d, far.before, d.blocks * 3 * d.pitch);
     else
-        add_band(plan, aft, &d, &far);
+        add_average(plan, aft, &d, &far);
 }
 
 /* ---- full, local ---- */
